@@ -32,8 +32,8 @@ uint32_t rmq_crc32_sliced16(uint32_t crc, const void *data, size_t size)
     return ~crc;
 }
 
-/* Fastest last. The answers about the processor and the choice are filled in once, before main, and
- * only read after that. */
+/* The fastest version is last. The checks of the processor and the choice are made once, before
+ * main, and only read afterwards. */
 static struct rmq_crc32_version versions[] = {
     {"sliced16", rmq_crc32_sliced16, true},
 #if RMQ_CRC32_X86

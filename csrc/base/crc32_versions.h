@@ -17,8 +17,8 @@
 uint32_t rmq_crc32_sliced16(uint32_t crc, const void *data, size_t size);
 
 #if RMQ_CRC32_X86
-/* Folding with 128-bit and 512-bit registers. A few bytes are handed over to slicing. Only for
- * processors that have them. */
+/* Folding with 128-bit and 512-bit registers. A few bytes are left to slicing. Only for processors
+ * with these instructions. */
 uint32_t rmq_crc32_pclmul(uint32_t crc, const void *data, size_t size);
 uint32_t rmq_crc32_vpclmul(uint32_t crc, const void *data, size_t size);
 bool rmq_crc32_has_pclmul(void);

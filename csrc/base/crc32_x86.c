@@ -2,8 +2,8 @@
  *
  * Data are a polynomial over GF(2) whose highest power is the lowest bit of the first byte. Folding
  * moves an accumulator D bits onward: its two 64-bit words are multiplied by x^(D+64) mod P and x^D
- * mod P and added to the data that lie there. A mirrored product of two 64-bit words comes out one
- * power too high, therefore the constants below are x^(D+63) and x^(D-1) mod P, mirrored in 64
+ * mod P and added to the data at that position. A mirrored product of two 64-bit words comes out
+ * one power too high, therefore the constants below are x^(D+63) and x^(D-1) mod P, mirrored in 64
  * bits.
  *
  * The last step takes a 96-bit S, congruent to the data times x^32, to the remainder by Barrett's
@@ -69,8 +69,8 @@ PCLMUL static inline uint32_t reduce_s(__m128i s)
     return (uint32_t)_mm_extract_epi32(s, 3) ^ (uint32_t)_mm_extract_epi32(product, 2);
 }
 
-/* Folds the last 1 to 15 bytes, which end at end. The accumulator and they are one row; its last 16
- * bytes stay, and the ones before are folded onto them. */
+/* Folds the last 1 to 15 bytes, which end at end. The accumulator and these bytes form one row. Its
+ * last 16 bytes stay, and the bytes before are folded onto them. */
 PCLMUL static inline __m128i fold_tail128(__m128i value, const uint8_t *end, size_t tail)
 {
     assert(tail > 0 && tail < 16);
@@ -84,7 +84,7 @@ PCLMUL static inline __m128i fold_tail128(__m128i value, const uint8_t *end, siz
     return fold128(_mm_and_si128(turned, wrapped), FOLD_128, last);
 }
 
-/* 64 bytes and more; the last bytes that fill no 64 are left: *at moves up to them. */
+/* For 64 bytes and more. The remainder of less than 64 bytes is left: *at moves up to it. */
 PCLMUL static inline __m128i fold_blocks128(__m128i value, const uint8_t **at, const uint8_t *end)
 {
     assert(end - *at >= 64);
@@ -139,7 +139,7 @@ VPCLMUL static inline __m512i fold512(__m512i value, const uint64_t *constants, 
     __m512i wide = _mm512_broadcast_i32x4(words(constants));
     __m512i low = _mm512_clmulepi64_epi128(value, wide, 0x00);
     __m512i high = _mm512_clmulepi64_epi128(value, wide, 0x11);
-    return _mm512_ternarylogic_epi64(low, high, onto, 0x96); /* xor of the three */
+    return _mm512_ternarylogic_epi64(low, high, onto, 0x96); /* xor of the three words */
 }
 
 VPCLMUL static inline __m512i places512(void)
@@ -149,7 +149,8 @@ VPCLMUL static inline __m512i places512(void)
                             0x0F0E0D0C0B0A0908, 0x0706050403020100);
 }
 
-/* Bytes moved towards the first place by `by` (1 to 63); the first ones come back in at the end. */
+/* Shifts bytes towards the first by `by` (1 to 63); the bytes shifted out come back in at the
+ * end. */
 VPCLMUL static inline __m512i turn512(__m512i value, size_t by)
 {
     return _mm512_permutexvar_epi8(_mm512_add_epi8(places512(), _mm512_set1_epi8((char)by)), value);
@@ -175,7 +176,7 @@ VPCLMUL static inline uint32_t reduce512(__m512i value)
     return reduce_s(_mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
 }
 
-/* 256 bytes and more; the last bytes that fill no 64 are left: *at moves up to them. */
+/* For 256 bytes and more. The remainder of less than 64 bytes is left: *at moves up to it. */
 VPCLMUL static inline __m512i fold_blocks512(__m512i value, const uint8_t **at, const uint8_t *end)
 {
     assert(end - *at >= 256);
@@ -198,9 +199,9 @@ VPCLMUL static inline __m512i fold_blocks512(__m512i value, const uint8_t **at, 
 }
 
 /* 4 to 63 bytes: zeros before the data do not change a CRC that begins with 0, so they fill up the
- * register. The first value is added to the first four bytes of data, wherever those come to lie. A
- * masked load reads nothing outside the data, but is slow when it reaches into a page that is not
- * there: the side is chosen so that it never does. */
+ * register. The first value is added to the first four bytes of data, wherever they are in the
+ * register. A masked load reads no byte outside the data, but it is slow when it touches a missing
+ * page: the side is chosen so that it never does. */
 VPCLMUL static inline __m512i load_short(__m512i first, const uint8_t *data, size_t size)
 {
     assert(size >= 4 && size < 64);
@@ -240,7 +241,7 @@ VPCLMUL uint32_t rmq_crc32_vpclmul(uint32_t crc, const void *data, size_t size)
     return ~reduce512(value);
 }
 
-/* ---- what the processor has ---- */
+/* ---- checks of the processor ---- */
 
 bool rmq_crc32_has_pclmul(void)
 {

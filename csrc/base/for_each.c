@@ -10,7 +10,7 @@ struct work {
     size_t count;
     _Atomic size_t next;
     _Atomic bool has_failed;
-    pthread_mutex_t lock; /* error */
+    pthread_mutex_t lock; /* protects error */
     struct rmq_error error;
 };
 
@@ -20,7 +20,7 @@ static void note(struct work *work, const struct rmq_error *error)
 
     pthread_mutex_lock(&work->lock);
     bool is_first = !atomic_load(&work->has_failed);
-    /* Without a descriptor nothing was tried, and a caller may try again. */
+    /* Without a descriptor the operation was not tried, and a caller may try again. */
     if (is_first ||
         (rmq_error_lacks_descriptor(&work->error) && !rmq_error_lacks_descriptor(error)))
         work->error = *error;
@@ -53,7 +53,7 @@ int rmq_for_each(size_t count, rmq_item_work *work, void *context, struct rmq_er
     size_t started = 0;
     pthread_mutex_init(&shared.lock, NULL);
 
-    /* With fewer threads the work takes longer. */
+    /* If no further thread can be started, the work takes longer. */
     if (count >= RMQ_ITEMS_WORTH_THREADS)
         while (started < RMQ_FOR_EACH_THREADS - 1 &&
                pthread_create(&threads[started], NULL, run, &shared) == 0)

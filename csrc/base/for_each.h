@@ -1,7 +1,7 @@
 /* for_each.h -- one piece of work for each of many items, by a few threads.
  *
  * For syncs: a file system commits concurrent syncs of several threads together, so syncing
- * thousands of files take a fraction of the time that one thread needs.
+ * thousands of files takes a fraction of the time that one thread needs.
  */
 #ifndef RMQ_FOR_EACH_H
 #define RMQ_FOR_EACH_H

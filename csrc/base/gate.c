@@ -11,9 +11,9 @@
 
 struct rmq_gate {
     _Atomic uint32_t references;
-    _Atomic uint32_t inside; /* how many, and CLOSED */
+    _Atomic uint32_t inside; /* number of callers inside, and the CLOSED bit */
     pid_t process;
-    pthread_mutex_t lock; /* for the last caller inside, and for callers that wait for it */
+    pthread_mutex_t lock; /* for the last caller inside, and for a close that waits for it */
     pthread_cond_t empty;
 };
 

@@ -39,7 +39,8 @@ int32_t rmq_java_hash(int32_t hash, const char *text, size_t size)
     return (int32_t)h;
 }
 
-/* Multiplies to 128 bits and folds the halves, so that every input bit reaches every output bit. */
+/* Multiplies to 128 bits and combines the halves, so that every input bit affects every output
+ * bit. */
 static uint64_t mix(uint64_t a, uint64_t b)
 {
     unsigned __int128 product = (unsigned __int128)a * b;

@@ -25,7 +25,7 @@ static int write_whole(struct rmq_vfs *vfs, const char *path, const void *data, 
     if (status != RMQ_OK)
         return status;
 
-    /* One that a crash left may be longer. */
+    /* A file that a crash left may be longer. */
     status = vfs->resize(vfs, fd, 0, err);
     if (status == RMQ_OK && size > 0)
         status = vfs->write(vfs, fd, data, size, 0, err);

@@ -13,7 +13,7 @@ struct rmq_task {
     int status;
     struct rmq_error error;
     struct rmq_event done;
-    _Atomic int32_t owners; /* the thread and the caller */
+    _Atomic int32_t owners; /* references: the thread and the caller */
 };
 
 static void disown(struct rmq_task *task)

@@ -9,7 +9,8 @@ static bool is_continuation(uint8_t byte)
 }
 
 /* Whether second may follow first in a sequence of three or four bytes. Surrogates (0xED
- * 0xA0..0xBF) may: Java rejects them only when the sequence is complete, and then as one. */
+ * 0xA0..0xBF) are allowed: Java rejects a surrogate only when its sequence is complete, and then as
+ * one. */
 static bool may_follow(uint8_t first, uint8_t second)
 {
     if (!is_continuation(second))

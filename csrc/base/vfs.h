@@ -1,9 +1,9 @@
 /* vfs.h -- the only door to the file system.
  *
- * The core opens no file directly: each operation goes through a struct rmq_vfs. Tests hand in a
- * twin of the POSIX one (vfs_posix.c) that fails or records calls. All offsets and sizes are bytes.
- * Paths are absolute or relative to the working directory, NUL-terminated. Functions are safe to
- * call from any thread.
+ * The core opens no file directly: each operation goes through a struct rmq_vfs. Tests pass a
+ * replacement of the POSIX one (vfs_posix.c) that fails or records calls. All offsets and sizes are
+ * bytes. Paths are absolute or relative to the working directory, NUL-terminated. Functions are
+ * safe to call from any thread.
  */
 #ifndef RMQ_VFS_H
 #define RMQ_VFS_H
@@ -70,7 +70,7 @@ struct rmq_vfs {
                  struct rmq_error *err);
     int (*resize)(struct rmq_vfs *vfs, int fd, int64_t size, struct rmq_error *err);
     /* Reserves blocks for [at, at + size) without changing bytes or file size, so that a later
-     * store through a mapping cannot fail for want of space. Where the file system has no such
+     * store through a mapping cannot fail for lack of space. Where the file system has no such
      * call, blocks are reserved by writing zeros, so the range must not hold data yet. */
     int (*allocate)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err);
     /* As allocate, but RMQ_UNSUPPORTED where zeros would have to be written. */
@@ -78,7 +78,7 @@ struct rmq_vfs {
                               struct rmq_error *err);
     /* Makes [at, at + size) read as zeros, by freeing the blocks where that is possible. */
     int (*zero)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err);
-    /* First offset >= at that may hold data; the file's size when only holes follow it. */
+    /* First offset >= at that may hold data; the file's size when only a hole follows. */
     int (*next_data)(struct rmq_vfs *vfs, int fd, int64_t at, int64_t *found,
                      struct rmq_error *err);
     /* First offset >= at that may be in a hole, which has no blocks; the file's size when there is

@@ -22,13 +22,14 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Runs a call that returns -1 and sets errno until no signal interrupts it. */
+/* Repeats a call that returns -1 and sets errno while a signal interrupts it. */
 #define RETRY(result, call) \
     do                      \
         (result) = (call);  \
     while ((result) == -1 && errno == EINTR)
 
-/* A failed call about a path: what is missing is RMQ_NOT_FOUND, unlike all other refusals. */
+/* The status of a failed call about a path: RMQ_NOT_FOUND for a missing file or folder, unlike all
+ * other errors. */
 static int fail_path(struct rmq_error *err, const char *act, const char *path)
 {
     assert(act && path);
@@ -44,7 +45,7 @@ static int fail_path(struct rmq_error *err, const char *act, const char *path)
     return RMQ_NOT_FOUND;
 }
 
-/* The path of an open file; without /proc, or for a number that is not open, the number. */
+/* The path of an open file; the number itself without /proc, or when it is not open. */
 static const char *name_of(int fd, char name[FILE_NAME_SIZE])
 {
     char link[32];
@@ -86,8 +87,8 @@ static int open_file(struct rmq_vfs *vfs, const char *path, unsigned flags, int 
     assert(path && fd);
     assert((flags & RMQ_OPEN_CREATE) || !(flags & RMQ_OPEN_EXCLUSIVE));
 
-    /* O_NONBLOCK: opening a FIFO does not wait for its other end. To a regular file it means
-     * nothing. */
+    /* O_NONBLOCK: opening a FIFO does not wait for its other end. The flag has no effect on a
+     * regular file. */
     int mode = O_CLOEXEC | O_NONBLOCK | (flags & RMQ_OPEN_WRITE ? O_RDWR : O_RDONLY) |
                (flags & RMQ_OPEN_CREATE ? O_CREAT : 0) | (flags & RMQ_OPEN_EXCLUSIVE ? O_EXCL : 0);
     RETRY(*fd, open(path, mode, FILE_MODE));
@@ -108,8 +109,8 @@ static int open_file(struct rmq_vfs *vfs, const char *path, unsigned flags, int 
 static int close_file(struct rmq_vfs *vfs, int fd, struct rmq_error *err)
 {
     (void)vfs;
-    /* A forked child shares the open file, and would keep its lock for as long as the child lives.
-     */
+    /* A forked child shares the open file, and would otherwise keep its lock as long as the child
+     * lives. */
     struct flock byte = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     (void)fcntl(fd, F_OFD_SETLK, &byte);
 
@@ -205,7 +206,7 @@ static int file_size(int fd, int64_t *size, struct rmq_error *err)
     return RMQ_OK;
 }
 
-/* Where the range ends, or the file if that is earlier. */
+/* The end of the range, or of the file if that is earlier. */
 static int end_inside(int fd, int64_t at, int64_t size, int64_t *end, struct rmq_error *err)
 {
     assert(at >= 0 && size >= 0);
@@ -216,7 +217,7 @@ static int end_inside(int fd, int64_t at, int64_t size, int64_t *end, struct rmq
     return status;
 }
 
-/* Writes zeros over the part of the range that lies inside the file. */
+/* Writes zeros over the part of the range inside the file. */
 static int write_zeros(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size, struct rmq_error *err)
 {
     static const uint8_t zeros[ZEROS_SIZE];
@@ -265,7 +266,7 @@ static int allocate_range(struct rmq_vfs *vfs, int fd, int64_t at, int64_t size,
     return status == RMQ_UNSUPPORTED ? write_zeros(vfs, fd, at, size, err) : status;
 }
 
-/* SEEK_DATA or SEEK_HOLE. Where the file system knows neither, everything is data. */
+/* SEEK_DATA or SEEK_HOLE. On a file system without them, the whole file counts as data. */
 static int seek(int fd, int whence, int64_t at, int64_t *found, struct rmq_error *err)
 {
     assert(at >= 0);
@@ -459,7 +460,7 @@ static bool is_directory(const char *path)
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-/* What is there in the place of a folder is not one. */
+/* Something that is not a folder has the folder's name. */
 static int fail_folder(struct rmq_error *err, int os_errno, const char *path)
 {
     errno = os_errno == EEXIST ? ENOTDIR : os_errno;
@@ -480,7 +481,7 @@ static int make_unsynced_directory(struct rmq_vfs *vfs, const char *path, struct
     return fail_folder(err, os_errno, path);
 }
 
-/* Makes the one folder path[0, size), whose parents are there, and syncs it into its parent. */
+/* Makes the one folder path[0, size), whose parents exist, and syncs it into its parent. */
 static int make_one(struct rmq_vfs *vfs, const char *path, size_t size, struct rmq_error *err)
 {
     assert(size > 0 && size < PATH_MAX);
@@ -498,7 +499,7 @@ static int make_one(struct rmq_vfs *vfs, const char *path, size_t size, struct r
 
     while (size > 0 && copy[size - 1] != '/')
         --size;
-    /* The parent keeps its '/', so that the root stays the root. */
+    /* The '/' belongs to the parent, so that the root stays the root. */
     copy[size] = '\0';
     return sync_directory(vfs, size > 0 ? copy : ".", err);
 }
@@ -579,9 +580,9 @@ static int lock_file(struct rmq_vfs *vfs, int fd, int64_t *holder, struct rmq_er
     assert(holder);
 
     *holder = 0;
-    /* A lock of the open file, not of the process: it keeps out a second store in this process too,
-     * and a Java broker's process lock, and closing another descriptor of the file does not drop
-     * it. */
+    /* A lock of the open file, not of the process. It conflicts with a second store in this process
+     * and with a Java broker's process lock, and closing another descriptor of the file does not
+     * release it. */
     struct flock byte = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
 
     int result;
@@ -591,7 +592,7 @@ static int lock_file(struct rmq_vfs *vfs, int fd, int64_t *holder, struct rmq_er
     if (errno != EACCES && errno != EAGAIN)
         return fail_fd(err, "lock", fd);
 
-    /* Holders of a lock of their open file show as process -1. */
+    /* The owner of a lock of an open file is reported as process -1. */
     if (fcntl(fd, F_OFD_GETLK, &byte) == 0 && byte.l_type != F_UNLCK && byte.l_pid > 0)
         *holder = byte.l_pid;
     char name[FILE_NAME_SIZE];
@@ -647,7 +648,8 @@ struct rmq_vfs *rmq_vfs_posix(void)
         .lock = lock_file,
         .disk_usage = disk_usage,
     };
-    /* Callers take it like any other door; nothing writes through the pointer. */
+    /* The cast drops const, since all file systems have this type; no code writes through the
+     * pointer. */
     return (struct rmq_vfs *)(uintptr_t)&posix;
 }
 

@@ -2,7 +2,7 @@
  *
  * Source: the Arrow C data interface and the Arrow C stream interface,
  * https://arrow.apache.org/docs/format/. Layout, names and guards are those of the specification,
- * so that this header may meet another copy of it.
+ * so that a file may include this header and another copy of it.
  *
  * The holder of a struct whose release is not NULL owns it, and calls release once. A struct is
  * moved by copying its bytes and setting release of the source to NULL.

@@ -8,7 +8,7 @@
 
 /* ---- schema ---- */
 
-/* Children lie behind their parent's pointers to them, in one allocation. */
+/* Children follow the array of pointers to them, in one allocation. */
 static void release_schema(struct ArrowSchema *schema)
 {
     assert(schema->release);
@@ -109,7 +109,7 @@ int rmq_arrow_schema(const struct rmq_columns *columns, struct ArrowSchema *out,
 
 struct array_owner {
     const void *buffers[BUFFERS_MAX];
-    struct ArrowArray **children; /* NULL without children; else followed by them */
+    struct ArrowArray **children; /* NULL without children; otherwise followed by them */
 };
 
 static void release_array(struct ArrowArray *array)
@@ -160,7 +160,7 @@ static bool make_array(struct ArrowArray *out, int64_t length, int64_t buffer_co
     return true;
 }
 
-/* The builder keeps the size, from which it expects the next one. */
+/* The builder keeps the size, from which it estimates the next one. */
 static void hand_over(struct ArrowArray *array, size_t index, struct rmq_buffer *buffer)
 {
     assert(index < BUFFERS_MAX && array->release);
@@ -174,7 +174,7 @@ static bool make_text(struct ArrowArray *out, int64_t length, struct rmq_buffer 
 {
     assert(length >= 0);
 
-    /* A map without any entry has no offsets yet; readers need the first one nevertheless. */
+    /* A map without entries has no offsets yet; readers need the first offset nevertheless. */
     if (!offsets->data) {
         offsets->data = rmq_buffer_take(NULL, sizeof(int64_t), &offsets->capacity);
         if (!offsets->data)

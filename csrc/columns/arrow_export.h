@@ -1,4 +1,4 @@
-/* arrow_export.h -- column buffers handed over as Arrow structs.
+/* arrow_export.h -- column buffers exported as Arrow structs.
  *
  * The buffers then belong to the owner of the struct. They do not refer to the store, and release
  * frees them from any thread. Children may be moved out and released one by one.

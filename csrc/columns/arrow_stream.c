@@ -12,14 +12,14 @@
 
 #define PORTION RMQ_WALK_PORTION
 
-/* Records of a portion whose inner batches are taken apart. */
+/* Messages of a portion whose inner batches are split into messages. */
 struct unwrapping {
-    struct rmq_record messages[PORTION]; /* on their way into the batch */
-    size_t records[PORTION];             /* of which record of the portion each one is */
+    struct rmq_record messages[PORTION]; /* messages to be added to the batch */
+    size_t records[PORTION]; /* for each message, the index of its record in the portion */
     struct rmq_inner_walk before[PORTION];
     size_t count;
-    /* The record whose messages are in the last batch in part. */
-    int64_t inside; /* its physical offset, -1 for none */
+    /* The record of which only some messages are in the last batch. */
+    int64_t inside; /* its physical offset, -1: no such record */
     struct rmq_inner_walk inner;
     const struct rmq_slice *tags;
     size_t tag_count;
@@ -32,11 +32,12 @@ struct rmq_arrow_stream {
     struct rmq_gate *gate;
     struct rmq_columns columns;
     struct rmq_walk walk;
-    struct unwrapping *unwrapping; /* NULL: a row per record */
+    struct unwrapping *unwrapping; /* NULL: one row for each record */
     _Atomic int64_t rows;
     bool is_over;
     bool is_exported;
-    struct rmq_error error; /* status RMQ_OK until the stream failed; then every step answers it */
+    struct rmq_error
+        error; /* status RMQ_OK until the stream failed; later steps return the failure */
     void (*released)(void *context);
     void *context;
     struct rmq_slice *tags; /* slices into text */
@@ -78,7 +79,7 @@ static int copy_text(struct rmq_arrow_stream *stream, const struct rmq_arrow_opt
     return RMQ_OK;
 }
 
-/* The walk then goes by records; their messages are selected here. */
+/* The walk then returns records; their messages are selected here. */
 static int begin_unwrapping(struct rmq_arrow_stream *stream,
                             const struct rmq_arrow_options *options, struct rmq_walk_options *walk,
                             struct rmq_error *err)
@@ -206,8 +207,8 @@ static int errno_of(int status)
     }
 }
 
-/* What was just copied may have been cut meanwhile, by this process or another. There is no taking
- * back single rows, so the whole batch goes. */
+/* The rows just copied may have been cut meanwhile, by this process or another. Single rows cannot
+ * be removed, so the whole batch is dropped. */
 static int check_unchanged(struct rmq_arrow_stream *stream, size_t taken, struct rmq_error *err)
 {
     assert(taken <= stream->walk.count);
@@ -239,7 +240,7 @@ static bool is_wanted(const struct unwrapping *unwrapping, const struct rmq_reco
                                    unwrapping->tags, unwrapping->tag_count);
 }
 
-/* RMQ_END: the batch is full, and *taken is the record to go on with. */
+/* RMQ_END: the batch is full, and the next batch begins with record *taken. */
 static int flush_messages(struct rmq_arrow_stream *stream, size_t *taken, struct rmq_error *err)
 {
     assert(stream->unwrapping && stream->unwrapping->count <= PORTION);
@@ -314,8 +315,8 @@ static void count_skipped(struct rmq_walk *walk, const struct rmq_record *record
         walk->counts.skipped_bytes += record->total_size;
 }
 
-/* As rmq_columns_append with the records of the portion; the one that *taken stands at may be in
- * the batch in part. RMQ_CORRUPT: the first one cannot be taken apart. */
+/* As rmq_columns_append with the records of the portion. Some messages of record *taken may be in
+ * the batch already. RMQ_CORRUPT: the inner batch of the first record is damaged. */
 static int append_messages(struct rmq_arrow_stream *stream, size_t *taken, struct rmq_error *err)
 {
     assert(stream->unwrapping && taken);
@@ -341,7 +342,7 @@ static int append_messages(struct rmq_arrow_stream *stream, size_t *taken, struc
         if (status == RMQ_END)
             return RMQ_OK;
         if (status == RMQ_CORRUPT && index > 0)
-            break; /* it is met again, first then */
+            break; /* the next batch begins with this record and reports the damage */
 
         if (status == RMQ_CORRUPT && stream->walk.options.skip_corrupt)
             count_skipped(&stream->walk, record);
@@ -362,8 +363,8 @@ static bool is_inside(const struct rmq_arrow_stream *stream)
 
 /* ---- batches ---- */
 
-/* Rows until the batch is full (RMQ_OK), or the walk is over (RMQ_END) or failed; there may be rows
- * in each case. */
+/* Adds rows until the batch is full (RMQ_OK), the walk has ended (RMQ_END) or failed. There may be
+ * rows in each case. */
 static int fill(struct rmq_arrow_stream *stream, struct rmq_error *err)
 {
     struct rmq_columns *columns = &stream->columns;
@@ -419,7 +420,8 @@ static int step(struct rmq_arrow_stream *stream, struct ArrowArray *out)
     rmq_walk_let_go(&stream->walk);
     rmq_gate_leave(stream->gate);
 
-    /* A record that cannot be read ends the stream, but not before the rows ahead of it are out. */
+    /* A record that cannot be read ends the stream, but only after the rows before it were
+     * returned. */
     if (status == RMQ_END)
         stream->is_over = true;
     else if (status != RMQ_OK)

@@ -26,8 +26,8 @@ struct rmq_arrow_options {
     int32_t queue_id;             /* -1: every queue of the topic; a queue needs one */
     const struct rmq_slice *tags; /* rows with one of these tags; none: all rows */
     size_t tag_count;
-    int64_t start; /* queue or physical offset of the first record; deleted ones are passed over */
-    int64_t stop;  /* records at or after it are left out */
+    int64_t start;    /* queue or physical offset of the first record; deleted ones are skipped */
+    int64_t stop;     /* records at or after it are left out */
     int64_t begin_ms; /* store timestamps in [begin_ms, end_ms) */
     int64_t end_ms;
     bool unwrap; /* one row per message of an inner batch; tags and queue offsets are then those of

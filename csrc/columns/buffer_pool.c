@@ -5,12 +5,12 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Smaller ones cost less than the lock. */
+/* Smaller buffers cost less than the lock. */
 #define KEPT_SIZE_MIN 65536
-/* Two batches are on their way at a time, each with some large columns. */
+/* Two batches are in use at a time, each with some large columns. */
 #define KEPT_MAX 16
 
-/* In front of each buffer. */
+/* Header before each buffer. */
 struct head {
     _Alignas(RMQ_BUFFER_ALIGNMENT) struct rmq_buffer_pool *pool;
     size_t capacity;
@@ -57,7 +57,8 @@ void rmq_buffer_pool_close(struct rmq_buffer_pool *pool)
         free_pool(pool);
 }
 
-/* The smallest kept one that is large enough, and not much too large; the caller holds the lock. */
+/* The smallest kept buffer that is large enough, and not much too large. The caller holds the
+ * lock. */
 static struct head *take_kept(struct rmq_buffer_pool *pool, size_t wanted)
 {
     assert(wanted >= KEPT_SIZE_MIN);
@@ -74,8 +75,8 @@ static struct head *take_kept(struct rmq_buffer_pool *pool, size_t wanted)
     return found;
 }
 
-/* Keeps a buffer, in place of the smallest one where there is no room: small ones are left over
- * when a large one grows. Returns what is not kept; the caller holds the lock. */
+/* Keeps a buffer. If there is no room, it replaces the smallest one: small buffers remain when a
+ * large one grows. Returns the buffer that is not kept. The caller holds the lock. */
 static struct head *keep(struct rmq_buffer_pool *pool, struct head *head)
 {
     assert(!pool->is_closed && head->pool == pool);
@@ -97,7 +98,8 @@ static struct head *keep(struct rmq_buffer_pool *pool, struct head *head)
     return smaller;
 }
 
-/* Batches of one stream differ a little: sizes in steps of an eighth let each use the other's. */
+/* Batches of one stream differ a little in size: sizes are rounded up to an eighth, so that a batch
+ * can reuse the buffer of another one. */
 static size_t step_of(size_t size)
 {
     assert(size >= KEPT_SIZE_MIN);

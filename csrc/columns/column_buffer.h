@@ -21,7 +21,8 @@ uint8_t *rmq_buffer_grow(struct rmq_buffer *buffer, size_t more);
 /* Appends text as well-formed UTF-8. */
 bool rmq_buffer_put_text(struct rmq_buffer *buffer, struct rmq_slice text);
 
-/* Room for one offset of each of so many rows. Offsets begin with a 0 that belongs to no row. */
+/* Room for one offset of each of so many rows. A first offset of 0, before that of the first row,
+ * is written too. */
 int32_t *rmq_buffer_reserve_offsets(struct rmq_buffer *offsets, size_t count);
 bool rmq_buffer_put_offset(struct rmq_buffer *offsets, size_t end);
 bool rmq_buffer_put_large_offset(struct rmq_buffer *offsets, size_t end);

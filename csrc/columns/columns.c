@@ -77,7 +77,7 @@ static bool put_host(struct rmq_column_builder *builder, const struct rmq_host *
 #define PAIR_SLOTS 16384
 _Static_assert(PAIR_SLOTS >= 2 * PAIRS_MAX, "slots stay half empty");
 
-/* The pairs of one record, each name once. Slots hold pair number + 1 and are all 0 between
+/* The pairs of one record, each name once. A slot holds a pair number + 1; all slots are 0 between
  * records. */
 struct rmq_pair_table {
     struct rmq_slice names[PAIRS_MAX];
@@ -183,7 +183,7 @@ void rmq_columns_restart(struct rmq_columns *columns)
         for (size_t role = 0; role < RMQ_BUFFER_ROLES; ++role) {
             struct rmq_buffer *buffer = &builder->buffers[role];
             rmq_buffer_give(buffer->data);
-            /* A little more than last time, so that batches of like size never grow a buffer. */
+            /* A little more than last time, so that batches of similar size never grow a buffer. */
             *buffer = (struct rmq_buffer){.pool = columns->pool,
                                           .expected = buffer->size + buffer->size / 8};
         }
@@ -295,7 +295,7 @@ static bool fill_tags_code(const struct chunk *chunk, struct rmq_column_builder 
     return true;
 }
 
-/* Whether the record is a message of an inner batch, whose body is a part of the stored one. */
+/* Whether the record is a message of an inner batch, whose body is a part of the stored body. */
 static bool is_inside_batch(const struct rmq_record *record)
 {
     assert(record->data && record->total_size >= RMQ_RECORD_SIZE_MIN);
@@ -323,17 +323,17 @@ static bool fill_body_crc(const struct chunk *chunk, struct rmq_column_builder *
     return true;
 }
 
-/* Of the whole stored body, also for a message of an inner batch. */
+/* Checks the whole stored body, also for a message of an inner batch. */
 static bool is_body_intact(const struct rmq_record *record)
 {
     size_t at = rmq_record_body_at(record->sys_flag);
     const uint8_t *body = record->data + at;
     int32_t size = is_inside_batch(record) ? rmq_get_i32(body - 4) : record->body_size;
 
-    /* An empty body has nothing to sum up, and its stored CRC is not looked at by any reader. */
+    /* An empty body has no bytes to check, and no reader uses its stored CRC. */
     if (size <= 0)
         return true;
-    /* A log that is cut meanwhile may say another size. */
+    /* In a log that is cut meanwhile, the size may change. */
     return (size_t)size <= (size_t)record->total_size - at &&
            rmq_crc32_java(body, (size_t)size) == record->body_crc;
 }
@@ -349,7 +349,7 @@ static bool fill_crc_ok(const struct chunk *chunk, struct rmq_column_builder *bu
 
     bool ok = false;
     for (size_t i = 0; i < chunk->count; ++i) {
-        /* Messages of one inner batch share its sum. */
+        /* Messages of one inner batch share its checksum. */
         if (i == 0 || chunk->records[i].data != chunk->records[i - 1].data)
             ok = is_body_intact(&chunk->records[i]);
         rmq_buffer_set_bit(bits, row + (int64_t)i, ok);
@@ -474,8 +474,8 @@ static bool fill_column(const struct chunk *chunk, struct rmq_column_builder *bu
     return (builder->column == RMQ_COLUMN_BODY_CRC ? fill_body_crc : fill_fixed)(chunk, builder);
 }
 
-/* How many of the records the batch still takes, estimated by bodies and whole records: what can be
- * large. */
+/* The number of records that the batch still takes, estimated by their bodies or whole records,
+ * which are the parts that can be large. */
 static size_t count_fitting(const struct rmq_columns *columns, const struct rmq_record *records,
                             size_t count)
 {

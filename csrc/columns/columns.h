@@ -23,10 +23,10 @@
 enum rmq_column_type {
     RMQ_TYPE_INT32,
     RMQ_TYPE_INT64,
-    RMQ_TYPE_TIMESTAMP, /* UTC, milliseconds or, when the options say so, microseconds */
+    RMQ_TYPE_TIMESTAMP, /* UTC; milliseconds or, with that option, microseconds */
     RMQ_TYPE_BOOL,
     RMQ_TYPE_UTF8,
-    RMQ_TYPE_BINARY, /* large_binary when the options say so */
+    RMQ_TYPE_BINARY, /* large_binary with that option */
     RMQ_TYPE_MAP,    /* of UTF-8 to UTF-8 */
 };
 

@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 
-/* What stands before the body at most: version and hosts do not matter with these. */
+/* Maximum size of the fields before the body: with this size version and hosts do not matter. */
 #define HEAD_SIZE_MAX 112
 #define TAIL_SIZE_MAX_V1 (1 + INT8_MAX + 2 + INT16_MAX)
 #define TAIL_SIZE_MAX_V2 (2 + INT16_MAX + 2 + INT16_MAX)
@@ -33,7 +33,7 @@ static enum rmq_segment_state more(struct rmq_segment *segment, int64_t needed)
     return RMQ_SEGMENT_MORE;
 }
 
-/* The error is filled. */
+/* The error is set. */
 static enum rmq_segment_state corrupt(struct rmq_segment *segment, int32_t bad_size)
 {
     assert(segment->error.status == RMQ_CORRUPT);
@@ -147,7 +147,7 @@ int rmq_segment_visit(struct rmq_segment *segment, const uint8_t *positions, siz
     return RMQ_OK;
 }
 
-/* Behind a record of this size. */
+/* Moves past a record of this size. */
 static void step_over(struct rmq_segment *segment, int32_t size)
 {
     assert(size >= 0);
@@ -179,8 +179,7 @@ static void go_back(struct rmq_segment *segment, const struct rmq_segment_origin
 
 /* ---- records ---- */
 
-/* Records of one log tend to be of like size. A wrong guess costs nothing, and no address faults.
- */
+/* Records of one log tend to have similar sizes. A wrong guess costs nothing: no address faults. */
 static inline void prefetch_ahead(const struct rmq_record *record)
 {
     uintptr_t ahead = (uintptr_t)record->data + 4 * (uintptr_t)record->total_size;
@@ -189,8 +188,8 @@ static inline void prefetch_ahead(const struct rmq_record *record)
     __builtin_prefetch((const void *)(ahead + 64));
 }
 
-/* Whether the head's lengths may add up, checked before the whole record is requested: a size that
- * is wrong alone must not cause a fetch of a gigabyte. data has HEAD_SIZE_MAX bytes. */
+/* Whether the lengths in the head can be valid. Checked before the whole record is requested: a
+ * wrong size must not cause a fetch of a gigabyte. data has HEAD_SIZE_MAX bytes. */
 static bool is_plausible(const uint8_t *data, int32_t total_size)
 {
     assert(total_size >= RMQ_RECORD_SIZE_MIN);
@@ -203,8 +202,7 @@ static bool is_plausible(const uint8_t *data, int32_t total_size)
            tail_size <= (is_v2 ? TAIL_SIZE_MAX_V2 : TAIL_SIZE_MAX_V1);
 }
 
-/* Whether all of the record at offset was fed, of what is needed to classify it. FOUND: decode it.
- */
+/* Whether all bytes that are needed to classify the record at offset were fed. FOUND: decode it. */
 static enum rmq_segment_state gather(struct rmq_segment *segment)
 {
     int64_t offset = segment->offset;
@@ -250,7 +248,7 @@ static enum rmq_segment_state no_record(struct rmq_segment *segment, bool is_bla
     return corrupt(segment, 0);
 }
 
-/* FOUND: *record lies at offset. */
+/* FOUND: *record is the record at offset. */
 static enum rmq_segment_state read_record(struct rmq_segment *segment, struct rmq_record *record)
 {
     assert(segment->position <= segment->position_count);
@@ -288,7 +286,7 @@ static enum rmq_segment_state read_record(struct rmq_segment *segment, struct rm
 
 /* ---- which messages ---- */
 
-/* TOPIC: the caller has not decided yet. FOUND with *wanted: look at its messages. */
+/* TOPIC: the caller has not decided yet. FOUND with *wanted: read its messages. */
 static enum rmq_segment_state classify_record(struct rmq_segment *segment,
                                               const struct rmq_record *record, bool *wanted)
 {
@@ -340,7 +338,7 @@ static bool is_wanted(const struct rmq_segment *segment, const struct rmq_record
 
 /* ---- messages ---- */
 
-/* Makes the inner batch at offset the one whose messages come next. */
+/* Makes the inner batch at offset the source of the next messages. */
 static enum rmq_segment_state enter(struct rmq_segment *segment, const struct rmq_record *record)
 {
     assert(rmq_inner_is_batch(record));
@@ -359,7 +357,7 @@ static enum rmq_segment_state enter(struct rmq_segment *segment, const struct rm
     return RMQ_SEGMENT_FOUND;
 }
 
-/* The next message of the record at offset that is wanted; END when there is none. */
+/* The next wanted message of the record at offset; END when there is none. */
 static int next_inner(struct rmq_segment *segment, struct rmq_record *message,
                       struct rmq_segment_origin *origin)
 {
@@ -376,7 +374,7 @@ static int next_inner(struct rmq_segment *segment, struct rmq_record *message,
     return status;
 }
 
-/* FOUND: *message is the next one that is wanted. */
+/* FOUND: *message is the next wanted one. */
 static enum rmq_segment_state next_message(struct rmq_segment *segment, struct rmq_record *message,
                                            struct rmq_segment_origin *origin)
 {
@@ -483,7 +481,7 @@ int rmq_segment_summarize(struct rmq_segment *segment, enum rmq_segment_state *s
     return RMQ_OK;
 }
 
-/* ---- going on after damage ---- */
+/* ---- continuing after damage ---- */
 
 bool rmq_segment_can_resync(const struct rmq_segment *segment)
 {
@@ -491,11 +489,11 @@ bool rmq_segment_can_resync(const struct rmq_segment *segment)
            segment->is_lost;
 }
 
-/* Moves offset to the next place up to `last` that looks like a record; MORE when what was fed is
- * searched, OVER when there is none. */
+/* Moves offset to the next position up to `last` that looks like a record; MORE when all fed bytes
+ * are searched, OVER when there is none. */
 static enum rmq_segment_state find_magic(struct rmq_segment *segment, int64_t last)
 {
-    /* The magics share their first three bytes, which lie 4 behind the record's start. */
+    /* The magics share their first three bytes, which are 4 bytes after the record's start. */
     static const uint8_t head[3] = {0xDA, 0xA3, 0x20};
     const int64_t seen = 4 + sizeof head;
 
@@ -519,8 +517,8 @@ static enum rmq_segment_state find_magic(struct rmq_segment *segment, int64_t la
     return segment->offset > last ? RMQ_SEGMENT_OVER : more(segment, HEAD_SIZE_MAX);
 }
 
-/* Whether a record that is whole, sums up and names its own place lies at offset: FOUND, MORE, or
- * CORRUPT. */
+/* Whether there is a record at offset that is whole, matches its CRCs and has its own physical
+ * offset: FOUND, MORE, or CORRUPT. */
 static enum rmq_segment_state classify_offset(struct rmq_segment *segment)
 {
     int64_t offset = segment->offset;
@@ -531,7 +529,7 @@ static enum rmq_segment_state classify_offset(struct rmq_segment *segment)
     const uint8_t *data = segment->data + (offset - segment->data_start);
     struct rmq_record record;
 
-    /* Whatever claims another place need not be fetched. */
+    /* A record with another physical offset need not be fetched. */
     if (segment->data_end - offset >= RMQ_RECORD_SIZE_MIN && rmq_get_i64(data + 28) != offset)
         return RMQ_SEGMENT_CORRUPT;
     enum rmq_segment_state state = gather(segment);

@@ -1,8 +1,8 @@
 /* segment.h -- the records of one commit log file, decoded from pieces of its bytes.
  *
- * Nothing is mapped and no store is open: the caller hands over pieces of the file, in ascending
- * order, each of any length, and gets rows of columns (columns.h) or sums (summary.h). The result
- * does not depend on how the file was cut into pieces.
+ * Nothing is mapped and no store is open: the caller passes pieces of the file, in ascending order,
+ * each of any length, and gets rows of columns (columns.h) or sums (summary.h). The result does not
+ * depend on how the file was cut into pieces.
  *
  * One row per message: a record with an inner batch gives one row for each of its messages
  * (inner_batch.h). A record belongs to the reader of the range it begins in.
@@ -91,7 +91,7 @@ struct rmq_segment {
     struct rmq_slice topic;
     enum rmq_segment_ending ending;
     struct rmq_error error; /* of the corrupt place; status RMQ_OK when there is none */
-    int32_t bad_size;       /* of a corrupt record whose form is right, else 0 */
+    int32_t bad_size;       /* size of a corrupt record whose form is valid, else 0 */
     int64_t records;        /* records with a wanted message */
     int64_t bytes;          /* of these records */
 

@@ -25,7 +25,7 @@ void rmq_summary_destroy(struct rmq_summary *summary)
     rmq_summary_init(summary);
 }
 
-/* What a row is found by. */
+/* Key of a row. */
 struct group {
     struct rmq_slice topic;
     struct rmq_slice tag; /* data is NULL without a tag */
@@ -178,7 +178,7 @@ int rmq_summary_add(struct rmq_summary *summary, const struct rmq_record *messag
     ++row->messages;
     row->body_bytes += message->body_size;
     widen(&row->min_queue_offset, &row->max_queue_offset, message->queue_offset);
-    /* Of each message: those of an inner batch may be of several tags. */
+    /* Called for each message: messages of an inner batch may have several tags. */
     widen(&row->min_store_timestamp, &row->max_store_timestamp, message->store_timestamp);
     widen(&row->min_physical_offset, &row->max_physical_offset, message->physical_offset);
     if (!is_first)

@@ -30,7 +30,7 @@ void rmq_topic_filter_destroy(struct rmq_topic_filter *filter)
     rmq_topic_filter_init(filter);
 }
 
-/* The slot of the topic, or the empty one where it would be. */
+/* The slot of the topic, or the empty slot that it would use. */
 static struct rmq_topic_choice *slot_of(struct rmq_topic_choice *slots, size_t slot_count,
                                         struct rmq_slice topic)
 {
@@ -128,7 +128,7 @@ const struct rmq_topic_choice *rmq_topic_filter_find(const struct rmq_topic_filt
     return slot->topic ? slot : NULL;
 }
 
-/* How many ranges come before those of this queue id. */
+/* Number of ranges before those of this queue id. */
 static size_t count_before(const struct rmq_topic_choice *choice, int64_t queue_id)
 {
     assert(choice->ranges);

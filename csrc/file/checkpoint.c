@@ -15,7 +15,7 @@
 _Static_assert(FIELDS_SIZE == 6 * 8 && FIELDS_SIZE <= RMQ_CHECKPOINT_SIZE, "checkpoint layout");
 _Static_assert(MARKED_SIZE == FIELDS_SIZE + 8 + 4, "checkpoint layout");
 
-/* Brings a name just made or removed to the device. */
+/* Syncs a name that was just made or removed. */
 static int sync_parent(struct rmq_vfs *vfs, const char *path, struct rmq_error *err)
 {
     assert(path);
@@ -87,8 +87,8 @@ int rmq_checkpoint_read(struct rmq_vfs *vfs, const char *path, struct rmq_checkp
     return RMQ_OK;
 }
 
-/* Writes data to the beginning of a file of at least size_min bytes, or exactly so many if asked
- * to shorten it, and brings it to the device, its name too when it is made here. */
+/* Writes data to the beginning of a file of at least size_min bytes, or of exactly size_min bytes
+ * with `shorten`, and syncs it; also syncs its name if the file is made here. */
 static int write_synced(struct rmq_vfs *vfs, const char *path, const void *data, size_t size,
                         int64_t size_min, bool shorten, struct rmq_error *err)
 {

@@ -2,8 +2,8 @@
 
 #include <assert.h>
 
-/* Maps a file of which most is likely to be a hole. Around a fault the kernel would fill the hole
- * with pages of zeros, 6 MB for a queue of one message. */
+/* Maps a file that is probably mostly a hole. Around a fault the kernel would fill the hole with
+ * pages of zeros, 6 MB for a queue of one message. */
 static int map_sparse(struct rmq_mapped_file *file, struct rmq_error *err)
 {
     int status = rmq_mapped_file_map(file, err);
@@ -28,7 +28,7 @@ int rmq_file_access_base(struct rmq_mapped_file *file, uint8_t **base, struct rm
         status = map_sparse(file, err);
     } else if (atomic_fetch_add_explicit(&file->uses, 1, memory_order_relaxed) >=
                budget->hot_uses) {
-        /* The next try comes after as many uses again. */
+        /* The next attempt comes after the same number of uses. */
         atomic_store_explicit(&file->uses, 0, memory_order_relaxed);
         if (atomic_load_explicit(&budget->left, memory_order_relaxed) > 0)
             (void)map_sparse(file, NULL);
@@ -45,7 +45,7 @@ int rmq_file_access_read(struct rmq_mapped_file *file, int64_t at, void *buffer,
     size_t got = 0;
     int status = RMQ_OK;
 
-    /* The descriptor stays held for as long as the lock is. */
+    /* The descriptor stays held as long as the lock is. */
     pthread_mutex_lock(&file->lock);
     bool is_held = file->is_held;
     if (is_held)

@@ -98,7 +98,7 @@ void rmq_file_queue_publish(struct rmq_file_queue *queue)
     atomic_store_explicit(&queue->end_offset, end, memory_order_release);
 }
 
-/* Position in files of the one that holds offset; false when none does. */
+/* Index in files of the file that contains offset; false when there is none. */
 static bool locate(const struct rmq_file_queue *queue, int64_t offset, size_t *index)
 {
     assert(queue->count == 0 || queue->files);
@@ -134,7 +134,7 @@ struct loading {
     struct rmq_file_queue *queue;
     const char *directory;
     bool writable;
-    bool skip_known; /* refreshing: files that are loaded already stay as they are */
+    bool skip_known; /* refreshing: files that are loaded already stay unchanged */
     struct rmq_error *err;
 };
 
@@ -152,7 +152,7 @@ static int load_one(struct loading *loading, const char *name, int64_t start)
         status = queue->options.vfs->stat(queue->options.vfs, path, &info, err);
 
     if (status == RMQ_NOT_FOUND)
-        return RMQ_OK; /* Deleted by its writer between listing and looking. */
+        return RMQ_OK; /* Deleted by its writer between listing and loading. */
     if (status != RMQ_OK)
         return status;
 
@@ -233,8 +233,8 @@ static bool is_empty(const struct rmq_mapped_file *file)
     return atomic_load_explicit(&file->wrote, memory_order_relaxed) < 0;
 }
 
-/* Zero-length last files were never written: they lie ahead of the queue, as those of a rewound one
- * do. One before the end is damage, and so is a gap. */
+/* Zero-length last files were never written: they are after `count`, like those of a rewound queue.
+ * A zero-length file before the end is damage, and so is a gap. */
 static int validate_loaded(struct rmq_file_queue *queue, struct rmq_error *err)
 {
     assert(queue->ahead == 0);
@@ -355,7 +355,7 @@ int rmq_file_queue_refresh(struct rmq_file_queue *queue, struct rmq_error *err)
     for (size_t i = 0; i < queue->count; ++i) {
         struct rmq_mapped_file *file = queue->files[i];
         struct rmq_file_info info;
-        /* A writer that cuts and goes on makes another file of the same name. */
+        /* A writer that cuts and continues makes another file of the same name. */
         int found = vfs->stat(vfs, file->path, &info, NULL);
         if (found == RMQ_NOT_FOUND || (found == RMQ_OK && info.identity != file->identity) ||
             is_empty(file))
@@ -451,7 +451,7 @@ const char *rmq_file_queue_directory(const struct rmq_file_queue *queue, int64_t
     return queue->options.directories[number % queue->options.directory_count];
 }
 
-/* The next file of a rewound queue. */
+/* The next file of a rewound queue exists already. */
 static void take_ahead(struct rmq_file_queue *queue)
 {
     assert(queue->ahead > 0 && queue->last);
@@ -481,7 +481,7 @@ int rmq_file_queue_roll(struct rmq_file_queue *queue, int64_t offset, struct rmq
     int status = rmq_file_queue_show(queue, err);
     if (status == RMQ_OK)
         status = rmq_file_queue_drop_ahead(queue, err);
-    /* Otherwise a crash may leave a file of no size before the next one. */
+    /* Otherwise a crash may leave an empty file before the next one. */
     if (status == RMQ_OK && queue->is_last_unsynced && queue->last)
         status = rmq_mapped_file_sync(queue->last, err);
     if (status != RMQ_OK)
@@ -544,7 +544,7 @@ int rmq_file_queue_flush(struct rmq_file_queue *queue, struct rmq_error *err)
     int64_t flushed = rmq_file_queue_flushed(queue);
     while (flushed < goal && status == RMQ_OK) {
         struct rmq_mapped_file *file = NULL;
-        /* Offsets below the first file need no flush: they are gone. */
+        /* Offsets below the first file need no flush: their bytes were deleted. */
         int64_t start = rmq_file_queue_start(queue);
         if (flushed < start)
             flushed = start;

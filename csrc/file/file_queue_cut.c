@@ -7,7 +7,7 @@
 
 /* ---- the end ---- */
 
-/* Takes the last file out of the array, unlinked on the device. */
+/* Removes the last file from the array; its unlinking is on the device. */
 static int drop_last(struct rmq_file_queue *queue, struct rmq_error *err)
 {
     assert(queue->count + queue->ahead > 0);
@@ -18,7 +18,7 @@ static int drop_last(struct rmq_file_queue *queue, struct rmq_error *err)
         return status;
 
     struct rmq_vfs *vfs = queue->options.vfs;
-    /* One by one from the back: a crash in between must never leave a hole. */
+    /* One file after another, the last first: a crash in between must never leave a gap. */
     status = vfs->sync_directory(vfs, rmq_file_queue_directory(queue, file->start), err);
     if (file == queue->last)
         queue->is_last_hidden = false;
@@ -78,8 +78,8 @@ int rmq_file_queue_truncate(struct rmq_file_queue *queue, int64_t offset, struct
     pthread_mutex_lock(&queue->flush_lock);
     int status = rmq_file_queue_drop_ahead(queue, err);
 
-    /* A first file that begins at offset stays, empty: its name alone keeps where the queue
-     * goes on, unless that is 0. */
+    /* A first file that begins at offset stays, empty: only its name keeps the position at which
+     * the queue continues, unless that is 0. */
     while (status == RMQ_OK && queue->count > 0 &&
            queue->files[queue->count - 1]->start >= offset &&
            !(queue->count == 1 && queue->files[0]->start == offset && offset > 0))
@@ -201,8 +201,8 @@ int rmq_file_queue_delete_head(struct rmq_file_queue *queue, size_t count, struc
     return status;
 }
 
-/* Names the last file, which is empty, after offset. Its bytes stay where they are, so a thread
- * that writes ahead of the end must not be at it. */
+/* Renames the last file, which is empty, after offset. Its bytes do not move, so a thread that
+ * writes ahead of the end must not use it meanwhile. */
 static int rename_last(struct rmq_file_queue *queue, int64_t offset, struct rmq_error *err)
 {
     assert(queue->count == 1 && queue->ahead == 0);

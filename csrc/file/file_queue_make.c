@@ -1,4 +1,4 @@
-/* file_queue_make.c -- files and folders of a queue: their names, and how they come to be. */
+/* file_queue_make.c -- making the files and folders of a queue, and their names. */
 #include "file/file_queue.h"
 
 #include <assert.h>
@@ -66,7 +66,7 @@ int rmq_file_queue_show(struct rmq_file_queue *queue, struct rmq_error *err)
     if (status == RMQ_OK && !queue->last->former_path)
         status = rmq_mapped_file_rename(queue->last, path, err);
 
-    /* Listed once the names are made: a flush in between would take the list without them. */
+    /* Listed once the names are made: a flush in between would empty the list too early. */
     if (status == RMQ_OK && queue->is_new)
         status = rmq_file_queue_distrust_names(queue, err);
     else if (status == RMQ_OK)
@@ -127,7 +127,7 @@ int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
     if (status != RMQ_OK)
         return status;
 
-    /* Making a file empties it. */
+    /* Making a file empties an existing one. */
     assert(!queue->last || start > queue->last->start);
     struct rmq_mapped_file_options options = {.vfs = vfs,
                                               .budget = queue->options.budget,
@@ -139,8 +139,7 @@ int rmq_file_queue_prepare(struct rmq_file_queue *queue, int64_t start,
 
     status = rmq_mapped_file_create(path, &options, file, err);
     if (status == RMQ_OK && !queue->options.shows_files_late) {
-        /* The size of the file must be on the device before a flush of its bytes may be believed.
-         */
+        /* The size of the file must be on the device before its bytes count as flushed. */
         status = vfs->sync_directory(vfs, directory, err);
         if (status != RMQ_OK) {
             (void)rmq_mapped_file_unlink(*file, NULL);

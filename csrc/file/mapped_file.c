@@ -113,8 +113,7 @@ static int map_locked(struct rmq_mapped_file *file, struct rmq_error *err)
     struct rmq_file_info info;
     status = file->vfs->stat(file->vfs, file->path, &info, err);
 
-    /* A shorter file could be mapped, but the first access past its end would kill the
-     * process. */
+    /* A shorter file could be mapped, but the first access past its end would kill the process. */
     if (status == RMQ_OK && info.size < file->size)
         status = rmq_fail(err, RMQ_CORRUPT, file->start, "%s has %lld bytes, expected %lld",
                           file->path, (long long)info.size, (long long)file->size);
@@ -155,8 +154,8 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
         return status;
 
     struct rmq_vfs *vfs = options->vfs;
-    /* A left-over file of that name (made ahead, never used) is removed and not emptied: a reader
-     * in another process may have it mapped, and would die of a look behind its end. */
+    /* An existing file of that name (made ahead, never used) is removed, not emptied: a reader in
+     * another process may have it mapped, and would die when it reads past its end. */
     status = vfs->unlink(vfs, path, err);
     if (status == RMQ_OK || status == RMQ_NOT_FOUND)
         status = vfs->open(vfs, path, RMQ_OPEN_WRITE | RMQ_OPEN_CREATE | RMQ_OPEN_EXCLUSIVE,
@@ -164,7 +163,7 @@ int rmq_mapped_file_create(const char *path, const struct rmq_mapped_file_option
 
     if (status == RMQ_OK) {
         status = vfs->resize(vfs, file->fd, options->size, err);
-        /* Otherwise a crash may leave a file of no size before one of the right size. */
+        /* Otherwise a crash may leave an empty file before a full-sized one. */
         if (status == RMQ_OK && !options->is_unsynced)
             status = vfs->sync(vfs, file->fd, err);
         if (status == RMQ_OK && !file->budget)
@@ -217,14 +216,14 @@ int rmq_mapped_file_sync(struct rmq_mapped_file *file, struct rmq_error *err)
 {
     assert(file->writable);
 
-    /* The writer, which needs the lock, does not wait for the device. */
+    /* The writer, which needs the lock, must not wait for the device. */
     int fd = -1;
     int status = rmq_mapped_file_open(file, true, &fd, err);
     if (status == RMQ_OK) {
         status = file->vfs->sync(file->vfs, fd, err);
         (void)file->vfs->close(file->vfs, fd, NULL);
     }
-    /* A file that was removed meanwhile holds nothing to keep. */
+    /* A file that was removed meanwhile has no bytes to keep. */
     bool is_gone =
         status == RMQ_NOT_FOUND && atomic_load_explicit(&file->unlinked, memory_order_acquire);
     return is_gone ? RMQ_OK : status;
@@ -297,7 +296,7 @@ int rmq_mapped_file_fill_holes(struct rmq_mapped_file *file, int64_t from, int64
     return status;
 }
 
-/* Bytes at and behind `at` were never stored. */
+/* Bytes from `at` on were never stored. */
 static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t size, int64_t piece,
                               struct rmq_error *err)
 {
@@ -319,7 +318,7 @@ static int write_zeros_locked(struct rmq_mapped_file *file, int64_t at, int64_t 
     return status;
 }
 
-/* Of memory, or the greatest block of a file system. */
+/* Page size of memory, or the largest block of a file system. */
 static int64_t page_size(void)
 {
     int64_t size = sysconf(_SC_PAGESIZE);
@@ -327,8 +326,8 @@ static int64_t page_size(void)
     return size > RMQ_BLOCK_SIZE ? size : RMQ_BLOCK_SIZE;
 }
 
-/* A failure is not reported: what is needed may still fit. Zeros that are written so far ahead
- * would be written twice. */
+/* A failure is not reported: the bytes that are needed may still fit. No zeros are written so far
+ * ahead: they would be written to the device twice. */
 static void allocate_ahead_locked(struct rmq_mapped_file *file, int64_t goal)
 {
     assert(goal > file->allocated && goal <= file->size);
@@ -362,7 +361,7 @@ int64_t rmq_mapped_file_allocated_ahead(struct rmq_mapped_file *file)
     return is_ahead && allocated < file->size ? allocated : -1;
 }
 
-/* Blocks below `goal`, with `ahead` some more where the disk has room. */
+/* Allocates blocks below `goal`; with `ahead` some more when the disk has room. */
 static int allocate_locked(struct rmq_mapped_file *file, int64_t goal, bool ahead,
                            struct rmq_error *err)
 {
@@ -382,7 +381,7 @@ static int allocate_locked(struct rmq_mapped_file *file, int64_t goal, bool ahea
     return status;
 }
 
-/* With a piece above 0 zeros are written. */
+/* Zeros are written when piece is above 0. */
 static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t piece,
                          struct rmq_error *err)
 {
@@ -399,7 +398,7 @@ static int extend_locked(struct rmq_mapped_file *file, int64_t goal, int64_t pie
     return status;
 }
 
-/* A store through the mapping needs every block of its page, and a page may have several. */
+/* A store through the mapping needs every block of its page, and a page may have several blocks. */
 static int64_t whole_pages(const struct rmq_mapped_file *file, int64_t upto)
 {
     assert(upto >= 0 && upto <= file->size);
@@ -429,7 +428,7 @@ static int reserve(struct rmq_mapped_file *file, int64_t upto, int64_t window, i
         status = rmq_mapped_file_fill_holes(file, reserved - reserved % page_size(), reserved, err);
         if (status == RMQ_OK)
             status = extend_locked(file, goal, piece, err);
-        /* The window is a convenience; what is asked for may still fit. */
+        /* The window is optional; the required bytes may still fit. */
         if (status == RMQ_NO_SPACE && goal > least)
             status = extend_locked(file, least, piece, err);
     }
@@ -449,8 +448,8 @@ int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, 
     return reserve(file, upto, window, piece, err);
 }
 
-/* The bytes at `at`, which may have been written in part, read as zeros again. Returns the status
- * of *err. */
+/* Makes the bytes at `at`, which may have been written in part, read as zeros again. Returns the
+ * status of *err. */
 static int take_back(struct rmq_mapped_file *file, int64_t at, struct rmq_error *err)
 {
     assert(err->status != RMQ_OK);
@@ -471,7 +470,7 @@ int rmq_mapped_file_write(struct rmq_mapped_file *file, int64_t at, const void *
     struct rmq_error own;
     bool has_written = false;
     pthread_mutex_lock(&file->lock);
-    /* A write into blocks that are not allocated may fail for want of space half way. */
+    /* A write into blocks that are not allocated may run out of space after a part of the bytes. */
     int status = allocate_locked(file, at + size, true, &own);
     if (status == RMQ_OK)
         status = rmq_mapped_file_open_descriptor(file, &own);
@@ -501,8 +500,8 @@ int rmq_mapped_file_flush(struct rmq_mapped_file *file, struct rmq_error *err)
     if (wrote <= flushed)
         return RMQ_OK;
 
-    /* Not the whole file: pages made ready ahead of the writer would be written, zeros, and have to
-     * be made ready again. */
+    /* Not the whole file: otherwise the zeros of pages made ready ahead of the writer would be
+     * written, and these pages would have to be made ready again. */
     uint8_t *base = rmq_mapped_file_base(file);
     assert(base || file->budget);
     int status = base ? file->vfs->sync_map(file->vfs, base + flushed, wrote - flushed, err)

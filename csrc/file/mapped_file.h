@@ -127,7 +127,7 @@ int rmq_mapped_file_reserve_written(struct rmq_mapped_file *file, int64_t upto, 
 /* Writes bytes at `at`, which equals `wrote`, into allocated blocks, and counts the bytes as
  * reserved. Does not move `wrote`. Pages that are written whole need no zeros and no page faults
  * first. After a failure every byte from `at` on reads as zero. RMQ_NOT_WRITABLE: some byte may not
- * read as zero, so nothing may be appended any more. */
+ * read as zero, so further appends are refused. */
 int rmq_mapped_file_write(struct rmq_mapped_file *file, int64_t at, const void *data, int64_t size,
                           struct rmq_error *err);
 
@@ -162,7 +162,7 @@ static inline void rmq_mapped_file_pin(struct rmq_mapped_file *file)
 {
     atomic_fetch_add_explicit(&file->pins, 1, memory_order_relaxed);
 }
-/* The last unpin unmaps, closes and frees. */
+/* The last unpin unmaps, closes and frees the file. */
 void rmq_mapped_file_unpin(struct rmq_mapped_file *file);
 
 #endif

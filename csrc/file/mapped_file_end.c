@@ -1,10 +1,10 @@
-/* mapped_file_end.c -- where the data of a file ends, and how a file is made to end earlier. */
+/* mapped_file_end.c -- finding the end of a file's data, and moving it to an earlier position. */
 #include <assert.h>
 #include <string.h>
 
 #include "file/mapped_file_parts.h"
 
-/* Bytes read at a time where the last one that is not zero is looked for. */
+/* Bytes read at a time in the search for the last non-zero byte. */
 #define RMQ_PIECE_SIZE 65536
 
 /* Offset after the last non-zero byte of [at, stop), at when there is none. */
@@ -28,8 +28,8 @@ static int64_t last_byte(const uint8_t *base, int64_t at, int64_t stop)
     return stop;
 }
 
-/* The caller holds the lock and has the descriptor open. Reads instead of looking through the
- * mapping: on a full tmpfs a look at a hole kills the process. */
+/* The caller holds the lock and has the descriptor open. Reads the file instead of the mapping: on
+ * a full tmpfs an access to a hole kills the process. */
 static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *end,
                          struct rmq_error *err)
 {
@@ -46,7 +46,7 @@ static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *en
             return RMQ_OK;
 
         size_t got = 0;
-        /* Little more than what is in memory already, mostly: reading far into a sparse file would
+        /* The rest of a block is mostly in memory already. Reading further into a sparse file would
          * fill memory with its zeros. */
         size_t size =
             at % RMQ_BLOCK_SIZE ? (size_t)(RMQ_BLOCK_SIZE - at % RMQ_BLOCK_SIZE) : sizeof bytes;
@@ -63,13 +63,13 @@ static int find_data_end(struct rmq_mapped_file *file, int64_t from, int64_t *en
     return RMQ_OK;
 }
 
-/* Whether there is data at or behind an offset is a question of one call, and the answer changes
- * once. */
+/* One call shows whether there is data at or after an offset, so a binary search finds the last
+ * data. */
 static int find_extent_end(struct rmq_mapped_file *file, int64_t *end, struct rmq_error *err)
 {
     assert(file->fd >= 0);
 
-    /* One run of data from the beginning on is what most files have. */
+    /* Most files have one range of data, from the beginning on. */
     int64_t low = 0, high = file->size, hole = 0;
     int status = file->vfs->next_hole(file->vfs, file->fd, 0, &hole, err);
     if (status == RMQ_OK && hole < file->size)
@@ -89,7 +89,7 @@ static int find_extent_end(struct rmq_mapped_file *file, int64_t *end, struct rm
         if (status != RMQ_OK)
             return status;
 
-        /* Before the place asked about lies the end of a file that another process made shorter. */
+        /* The file ends before the position: another process made it shorter. */
         if (found >= file->size || found < middle)
             high = middle;
         else
@@ -151,8 +151,8 @@ int rmq_mapped_file_cut(struct rmq_mapped_file *file, int64_t end, struct rmq_er
             status = file->vfs->sync(file->vfs, file->fd, err);
     }
 
-    /* Freed blocks must be reserved again before anything is stored in them. Under the lock: what
-     * another thread reserves meanwhile lies behind. */
+    /* Freed blocks must be reserved again before bytes are stored in them. Under the lock: another
+     * thread may reserve blocks after these meanwhile. */
     if (status == RMQ_OK && file->allocated > end)
         file->allocated = end;
     if (status == RMQ_OK && atomic_load_explicit(&file->reserved, memory_order_relaxed) > end)

@@ -6,7 +6,7 @@
 
 #include "base/for_each.h"
 
-/* A new queue lists its folder and two above it, which other queues list as well. */
+/* A new queue lists its folder and two parents, which other queues list as well. */
 #define RMQ_LAST_FOLDERS 3
 
 void rmq_unsynced_folders_init(struct rmq_unsynced_folders *folders)

@@ -38,13 +38,13 @@ void rmq_wakeups_tell(struct rmq_wakeups *wakeups)
     const uint64_t one = 1;
 
     pthread_mutex_lock(&wakeups->lock);
-    /* Before the look at each: who arms later sets it again. */
+    /* Before the checks below: a thread that arms later sets the flag again. */
     atomic_store(&wakeups->is_armed, false);
     for (struct rmq_wakeup *wakeup = wakeups->first; wakeup; wakeup = wakeup->next) {
         if (!wakeup->is_armed)
             continue;
         wakeup->is_armed = false;
-        /* A counter that is full is readable, too. */
+        /* A full counter is readable, too. */
         (void)!write(wakeup->fd, &one, sizeof one);
     }
     pthread_mutex_unlock(&wakeups->lock);
@@ -110,7 +110,7 @@ bool rmq_wakeup_arm(struct rmq_wakeup *wakeup, int64_t seen)
     atomic_store(&wakeups->is_armed, true);
     pthread_mutex_unlock(&wakeups->lock);
 
-    /* After this, a move is either seen here or sees the flag. */
+    /* After this fence, either this thread sees the move, or the moving thread sees the flag. */
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load_explicit(&wakeups->needs_fence, memory_order_relaxed) &&
         !membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))

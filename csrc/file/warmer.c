@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
-/* The next file is made once this part of a file is used: making one means a journal commit, which
- * may have to wait for all that is being flushed. */
+/* The next file is made once this part of a file is used: making a file means a journal commit,
+ * which may have to wait for all data being flushed. */
 #define PREPARE_PART 8
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -24,8 +24,8 @@ static int reserve_piece(struct rmq_warmer *warmer, struct rmq_mapped_file *file
                                            syncs ? RMQ_SYNCED_PIECE : RMQ_WRITTEN_WINDOW, err);
 }
 
-/* A descriptor of its own: an error of the device is then reported to the flusher's as well, and
- * need not be looked at here. */
+/* A separate descriptor: an error of the device is then reported to the flusher's descriptor as
+ * well, and need not be handled here. */
 static void sync_file(struct rmq_mapped_file *file)
 {
     assert(file->writable);
@@ -49,8 +49,8 @@ static void populate(struct rmq_mapped_file *file, int64_t from, int64_t upto)
                                 NULL);
 }
 
-/* Makes [from, upto) of the file ready to be stored to. Failures are not reported here: the writer
- * meets them itself. */
+/* Makes [from, upto) of the file ready for stores. Failures are not reported here: the writer gets
+ * them itself. */
 static void warm_range(struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t from,
                        int64_t upto, bool lock)
 {
@@ -61,7 +61,8 @@ static void warm_range(struct rmq_warmer *warmer, struct rmq_mapped_file *file, 
     if (populates)
         populate(file, from, smaller(upto, reserved));
 
-    /* A fast writer stores to a piece as soon as it is reserved, and would fault it in itself. */
+    /* A fast writer stores to a piece as soon as it is reserved, and would take the page faults
+     * itself. */
     int status = RMQ_OK;
     for (int64_t at = reserved; at < upto && status == RMQ_OK;) {
         int64_t next = smaller(upto, at + RMQ_WRITTEN_WINDOW);
@@ -104,7 +105,8 @@ int rmq_warmer_store(struct rmq_warmer *warmer, struct rmq_mapped_file *file, in
     int status = RMQ_OK;
     if (is_large) {
         status = rmq_mapped_file_write(file, at, data, size, err);
-        /* The records are read through the mapping at once: one call maps what was written. */
+        /* The records are soon read through the mapping: one call maps the pages that were
+         * written. */
         if (status == RMQ_OK)
             (void)file->vfs->advise(file->vfs, base + at, size, RMQ_ADVISE_POPULATE_READ, NULL);
         return status;
@@ -128,7 +130,7 @@ static bool is_made(struct rmq_warmer *warmer, int64_t start)
     return is_there;
 }
 
-/* Makes the file behind the last one unless it is there. The caller holds the lock. */
+/* Makes the file after the last one unless it exists. The caller holds the lock. */
 static void prepare_next(struct rmq_warmer *warmer, int64_t start)
 {
     assert(start > 0 && start % warmer->files->options.file_size == 0);
@@ -208,14 +210,14 @@ int rmq_warmer_restart(struct rmq_warmer *warmer, int64_t offset, struct rmq_err
 
 /* ---- the thread ---- */
 
-/* What it knows of its last round. */
+/* State that the thread keeps between rounds. */
 struct warmth {
     int64_t upto; /* pages are warm below this offset */
     int64_t end;
     int64_t waits;
 };
 
-/* Zeros are synced ahead while few bytes come to each wait for a sync. */
+/* Zeros are synced ahead while few bytes are appended for each wait for a sync. */
 static void choose_way(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
 {
     assert(end >= 0);
@@ -230,8 +232,8 @@ static void choose_way(struct rmq_warmer *warmer, struct warmth *warmth, int64_t
     warmth->waits = waits;
 }
 
-/* Up to where pages are to be warm. Where the allocated blocks end soon, all of their pages are,
- * and then the first ones of the next allocation. */
+/* The offset up to which pages should be warm. If the allocated blocks end soon: all of their
+ * pages, and then the first pages of the next allocation. */
 static int64_t goal_of(const struct rmq_warmer *warmer, struct rmq_mapped_file *file, int64_t wrote,
                        bool makes_next)
 {
@@ -279,8 +281,8 @@ static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
 
     if (makes_next) {
         pthread_mutex_lock(&warmer->lock);
-        /* Files roll and are cut under this lock only. Were they to have moved on meanwhile, the
-         * file behind `last` would be one with records in it. */
+        /* Files roll and are cut only under this lock. If the files had moved on meanwhile, the
+         * file after `last` would hold records. */
         if (!warmer->stop && files->last == last)
             prepare_next(warmer, next);
         pthread_mutex_unlock(&warmer->lock);
@@ -288,7 +290,7 @@ static void warm(struct rmq_warmer *warmer, struct warmth *warmth, int64_t end)
     rmq_mapped_file_unpin(last);
 }
 
-/* Whether the thread may work on the files; then it is busy until `rest`. */
+/* Whether the thread may work on the files. If so, it is busy until `rest`. */
 static bool begin_round(struct rmq_warmer *warmer, bool *stop)
 {
     assert(!warmer->is_busy);
@@ -321,7 +323,7 @@ static void *run(void *argument)
         if (begin_round(warmer, &stop)) {
             int64_t end = rmq_file_queue_end(warmer->files);
             warm(warmer, &warmth, end);
-            /* The writer may be past this offset already, and asks again then. */
+            /* The writer may be past this offset already; it then requests pages again. */
             atomic_store(&warmer->wake_at, end + RMQ_WARM_AHEAD / 2);
             rest(warmer);
             is_ahead = rmq_file_queue_end(warmer->files) <= end + RMQ_WARM_AHEAD / 2;
@@ -336,7 +338,7 @@ static void *run(void *argument)
 
 void rmq_warmer_wake(struct rmq_warmer *warmer)
 {
-    /* Once per half of what is warm; the thread sets the mark again. */
+    /* Wakes the thread once for each half of the warm range; the thread sets the mark again. */
     atomic_store_explicit(&warmer->wake_at, INT64_MAX, memory_order_relaxed);
     rmq_event_count_advance(&warmer->calls);
 }

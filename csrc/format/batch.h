@@ -2,8 +2,8 @@
  *
  *   size  field of one message
  *   4     total size
- *   4     magic, 0 (not looked at)
- *   4     body CRC, 0 (not looked at)
+ *   4     magic, 0 (not checked)
+ *   4     body CRC, 0 (not checked)
  *   4     flag
  *   4     body size
  *   n     body

@@ -13,7 +13,7 @@ enum { CRC_SIZE = 4, STATE_CHECKED = 0x434B0000 };
 static const struct {
     const char *name;
     uint8_t head_size;
-    uint8_t checked_size; /* of the head with checks; 0: it never has them */
+    uint8_t checked_size; /* size of the head with checks; 0: the frame never has checks */
     bool has_body;
 } kinds[] = {
     [RMQ_HA_REPORT] = {"report", 8, 0, false},
@@ -106,7 +106,7 @@ int rmq_ha_frame_check(const struct rmq_ha_frame *frame, int32_t frame_size_max,
     if (kinds[frame->kind].has_body)
         status = check_body_size(frame, frame_size_max, err);
 
-    /* A transfer without a body may come before its master knows what it will send. */
+    /* A master may send a transfer without a body before it knows what it will send. */
     int64_t least = frame->kind == RMQ_HA_TRANSFER && frame->body_size == 0 ? -1 : 0;
     if (status == RMQ_OK)
         status = check_least(frame, "offset", frame->offset, least, err);
@@ -174,7 +174,7 @@ static int find_kind(enum rmq_ha_stream stream, const uint8_t *data, struct rmq_
     return RMQ_OK;
 }
 
-/* An offer stands in the first flag that is 0. */
+/* An offer is in the first flag that is 0. */
 static int read_flag(const uint8_t *from, const char *name, bool *flag, bool *offer,
                      struct rmq_error *err)
 {
@@ -258,7 +258,7 @@ int rmq_ha_frame_decode(enum rmq_ha_stream stream, int32_t frame_size_max, const
 
     *frame = (struct rmq_ha_frame){0};
 
-    /* The first four bytes name the kind; a classic frame is longer anyway. */
+    /* The first four bytes show the kind; a classic frame is longer anyway. */
     *needed = STATE_SIZE;
     if (available < *needed)
         return RMQ_END;
@@ -271,7 +271,7 @@ int rmq_ha_frame_decode(enum rmq_ha_stream stream, int32_t frame_size_max, const
     if (available < *needed)
         return RMQ_END;
 
-    /* Before its size is believed. */
+    /* Before the size is used. */
     if (frame->is_checked)
         status = check_crc(frame, "head", rmq_crc32(0, data, *needed - CRC_SIZE),
                            get_crc(data + *needed - CRC_SIZE), err);
@@ -403,7 +403,7 @@ static int make_room(struct rmq_ha_parser *parser, size_t size)
     if (size <= parser->capacity)
         return RMQ_OK;
 
-    /* Twice as much each time, so that a frame in many pieces is not copied once for each. */
+    /* Doubled each time, so that a frame in many pieces is not copied once for each piece. */
     while (capacity < size)
         capacity *= 2;
     if (capacity > (size_t)parser->frame_size_max)
@@ -420,7 +420,7 @@ static int make_room(struct rmq_ha_parser *parser, size_t size)
     return RMQ_OK;
 }
 
-/* Moves input behind what is held, until `needed` bytes are held or no input is left. */
+/* Moves input after the held bytes, until `needed` bytes are held or no input is left. */
 static int hold(struct rmq_ha_parser *parser, size_t needed)
 {
     assert(needed > parser->held_size);
@@ -483,7 +483,7 @@ int rmq_ha_parser_next(struct rmq_ha_parser *parser, struct rmq_ha_frame *frame,
         status = decode(parser, parser->held, parser->held_size, frame, &needed);
     }
 
-    /* Three rounds at most: the kind, the head, the body. */
+    /* Three rounds at most: for the kind, the head, and the body. */
     while (status == RMQ_END && parser->input_size > 0) {
         if (hold(parser, needed) != RMQ_OK)
             return fail(parser, err);

@@ -13,7 +13,7 @@ static int corrupt(const struct rmq_record *record, const struct rmq_error *why,
                     (long long)record->physical_offset, why->detail);
 }
 
-/* As the dispatcher reckons it. */
+/* As the dispatcher counts messages. */
 static int64_t base_of(const struct rmq_record *record)
 {
     assert(record->properties_size >= 0);
@@ -60,7 +60,7 @@ int rmq_inner_next(struct rmq_inner_walk *walk, const struct rmq_record *record,
     message->properties_size = item.properties_size;
     message->flag = item.flag;
 
-    /* A base near the end of what an offset can be is garbage; it must not trap. */
+    /* A base near the greatest offset is garbage; the sum must not overflow. */
     message->queue_offset = (int64_t)((uint64_t)walk->base + (uint64_t)walk->index++);
     return RMQ_OK;
 }

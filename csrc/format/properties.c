@@ -4,8 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The piece from *at up to the next 0x02 or the end; *at moves behind the 0x02. The caller has *at
- * < size. */
+/* The piece from *at up to the next 0x02 or the end; moves *at past the 0x02. The caller ensures
+ * that *at < size. */
 static struct rmq_slice next_piece(const char *text, size_t size, size_t *at)
 {
     const char *start = text + *at;

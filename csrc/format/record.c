@@ -80,7 +80,8 @@ int rmq_record_plan(const struct rmq_message *message, const struct rmq_record_l
     if (status != RMQ_OK)
         return status;
 
-    /* Characters need not be counted: a topic of more than 127 of them has more than 127 bytes. */
+    /* Characters need not be counted first: a topic of more than 127 characters has more than 127
+     * bytes. */
     plan->is_v2 = message->topic_size > TOPIC_SIZE_MAX_V1;
     plan->has_crc_property = limits->append_property_crc;
     status = plan_properties(message, plan, err);
@@ -109,7 +110,7 @@ int rmq_record_plan(const struct rmq_message *message, const struct rmq_record_l
 
 static uint8_t *put_host(uint8_t *to, const struct rmq_host *host)
 {
-    /* Constant sizes become plain moves. */
+    /* The compiler turns copies of constant size into plain moves. */
     if (host->size == 4)
         memcpy(to, host->address, 4);
     else
@@ -119,7 +120,7 @@ static uint8_t *put_host(uint8_t *to, const struct rmq_host *host)
     return to + host->size + 4;
 }
 
-/* memcpy must not see NULL, which absent parts may be. */
+/* memcpy must not get NULL, which absent parts may be. */
 static uint8_t *put_bytes(uint8_t *to, const void *from, size_t size)
 {
     if (size > 0)
@@ -145,8 +146,8 @@ void rmq_record_encode(uint8_t *out, const struct rmq_message *message,
     assert(plan->total_size > RMQ_RECORD_SIZE_MIN);
     assert(message->body_size < (size_t)plan->total_size);
 
-    /* A reader in another process takes a size for a whole record, so the size comes last; the CRC
-     * property covers it, and such a reader checks that instead. */
+    /* A reader in another process treats bytes with a size as a whole record, so the size is stored
+     * last. The CRC property covers the size; such a reader then checks the CRC instead. */
     if (plan->has_crc_property)
         rmq_put_i32(out, plan->total_size);
     rmq_put_i32(out + 4, (int32_t)(plan->is_v2 ? RMQ_MAGIC_V2 : RMQ_MAGIC_V1));
@@ -206,8 +207,9 @@ void rmq_blank_encode(uint8_t *out, int32_t bytes_left)
 
 /* ---- decoding ---- */
 
-/* What the first bytes of a place say. RMQ_OK: a record of *size bytes that are all available. The
- * size is read once: the next look may find another, where a writer cuts its log. */
+/* Classifies the first bytes of a record. RMQ_OK: a record of *size bytes, all of which are
+ * available. The size is read once: a second read may return another size, if a writer cuts its
+ * log. */
 static int decode_head(const uint8_t *data, size_t available, int64_t place, int32_t *size,
                        struct rmq_record *record, struct rmq_error *err)
 {
@@ -261,8 +263,8 @@ static const uint8_t *get_host(const uint8_t *from, bool v6, struct rmq_host *ho
     return from + host->size + 4;
 }
 
-/* Reads topic and properties behind the body; false unless they end exactly where the record does.
- */
+/* Reads topic and properties after the body; false unless they end exactly at the end of the
+ * record. */
 static bool decode_tail(const uint8_t *at, size_t left, struct rmq_record *record)
 {
     size_t length_size = record->version == 2 ? 2 : 1;
@@ -320,9 +322,9 @@ static bool decode_fields(const uint8_t *data, size_t total_size, struct rmq_rec
     return decode_tail(record->body + record->body_size, left - (size_t)record->body_size, record);
 }
 
-/* Whether the properties end in a CRC property; *matches says whether it agrees with the bytes
- * before it. One byte turned in its name or in a separator beside it does not take the protection
- * away, for its digits still agree with the record. */
+/* Whether the properties end in a CRC property; *matches is whether it matches the bytes before it.
+ * If one byte of its name or of a separator is damaged, the record stays protected, because the
+ * digits still match the record. */
 static bool has_crc_property(const struct rmq_record *record, bool *matches)
 {
     assert(record->total_size > record->properties_size && record->properties_size >= 0);
@@ -351,13 +353,13 @@ static bool has_crc_property(const struct rmq_record *record, bool *matches)
     return agrees || unlike == 0;
 }
 
-/* Whether a disk sector, which reached the device whole or not at all, holds nothing of the record
- * but zeros. Lengths and CRC cover the bytes before the end of the body. */
+/* Whether a disk sector, which is written whole or not at all, holds only zeros of the record.
+ * Lengths and CRC cover the bytes before the end of the body. */
 static bool has_lost_sector(const struct rmq_record *record)
 {
     const uint8_t *end = record->data + record->total_size;
     const uint8_t *tail = record->body + record->body_size;
-    /* No properties are two zeros at the end. */
+    /* Two zeros at the end mean that there are no properties. */
     const uint8_t *stop = record->properties_size > 0 ? end : end - 2;
     for (const uint8_t *at = tail + (SECTOR_SIZE - (uintptr_t)tail % SECTOR_SIZE) % SECTOR_SIZE;
          at < stop; at += SECTOR_SIZE) {
@@ -465,7 +467,7 @@ void rmq_record_move(uint8_t *out, const struct rmq_record *record,
     size_t size = (size_t)record->total_size;
     bool has_crc = rmq_record_has_crc_property(record);
 
-    /* The size comes first or last, as in rmq_record_encode. */
+    /* The size is stored first or last, as in rmq_record_encode. */
     if (has_crc)
         rmq_put_i32(out, record->total_size);
     memcpy(out + 4, record->data + 4, size - 4);
@@ -507,7 +509,7 @@ bool rmq_record_head_is_unchanged(const struct rmq_record *record)
            rmq_get_i64(store_timestamp) == record->store_timestamp;
 }
 
-/* ---- what is derived from a record ---- */
+/* ---- values derived from a record ---- */
 
 #define SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX"
 #define UNKNOWN_DELAY_MS 1000
@@ -525,7 +527,7 @@ int64_t rmq_record_tags_code(const struct rmq_record *record,
             size_t level = (size_t)properties->delay_level;
             delay_ms = delays_ms[(level < delay_count ? level : delay_count) - 1];
         }
-        /* The timestamp comes from disk: wrap as Java does. */
+        /* The timestamp comes from the disk: the sum wraps as in Java. */
         return (int64_t)((uint64_t)record->store_timestamp + (uint64_t)delay_ms);
     }
 

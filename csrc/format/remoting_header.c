@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/utf8.h"
 
-/* The header and the place in it that is read next. */
+/* The header and the position that is read next. */
 struct cursor {
     const uint8_t *data;
     size_t size;

@@ -9,7 +9,8 @@
 #define WINDOW (64 << 10)
 #define BATCH_SIZE_MAX 32767
 
-/* To a reader in another process the size makes a unit: it is stored last and loaded first. */
+/* A reader in another process treats bytes with a size as a unit: the size is stored last and
+ * loaded first. */
 static void decode(const uint8_t *bytes, int64_t number, struct rmq_unit *unit)
 {
     (void)number;
@@ -70,14 +71,14 @@ static enum rmq_unit_side compare_physical_offset(const struct rmq_unit *unit,
     return unit->physical_offset < physical_offset ? RMQ_UNIT_BEFORE : RMQ_UNIT_BEHIND;
 }
 
-/* A unit is behind when it holds the message sought or a later one. */
+/* A unit is after when it contains the message sought or a later one. */
 static enum rmq_unit_side compare_queue_offset(const struct rmq_unit *unit, int64_t queue_offset)
 {
     return unit->queue_offset <= queue_offset - unit->batch_size ? RMQ_UNIT_BEFORE
                                                                  : RMQ_UNIT_BEHIND;
 }
 
-/* Units are numbered by their place in the space of file offsets. */
+/* Units are numbered by their position in the range of file offsets. */
 int64_t rmq_batch_consume_queue_first(const struct rmq_batch_consume_queue *queue)
 {
     int64_t start = rmq_file_queue_start(&queue->files);
@@ -149,7 +150,7 @@ static int no_unit(const struct rmq_batch_consume_queue *queue, int64_t number,
 /* ---- finding and setting the end ---- */
 
 struct bounds {
-    int64_t end; /* number behind the last unit */
+    int64_t end; /* number after the last unit */
     int64_t min, max, physical_end;
 };
 
@@ -190,7 +191,7 @@ static int find_bounds(struct rmq_batch_consume_queue *queue, int64_t limit, int
     return status;
 }
 
-/* The bounds of what the files hold up to log_end. */
+/* The bounds of the units up to log_end. */
 static int find_all(struct rmq_batch_consume_queue *queue, int64_t log_end, struct bounds *bounds,
                     struct rmq_error *err)
 {
@@ -221,7 +222,7 @@ int rmq_batch_consume_queue_rewind(struct rmq_batch_consume_queue *queue, int64_
     return RMQ_OK;
 }
 
-/* Of a read-only queue: positions only. */
+/* For a read-only queue: sets positions only. */
 static void set_end(struct rmq_batch_consume_queue *queue, int64_t end)
 {
     assert(queue->files.options.read_only && queue->files.last && end >= 0);
@@ -307,7 +308,7 @@ int rmq_batch_consume_queue_truncate(struct rmq_batch_consume_queue *queue, int6
     int64_t min = atomic_load_explicit(&queue->min_offset, memory_order_relaxed);
     if (min > bounds.max)
         min = bounds.max;
-    /* Readers are held back by max before anything is cut. */
+    /* Lower max stops readers before anything is cut. */
     set_bounds(queue, bounds.min < 0 ? -1 : min, bounds.max, bounds.physical_end);
     return rmq_file_queue_truncate(&queue->files, bounds.end * RMQ_BATCH_UNIT_SIZE, err);
 }
@@ -357,7 +358,7 @@ int rmq_batch_consume_queue_expire(struct rmq_batch_consume_queue *queue, int64_
 
 /* ---- appending ---- */
 
-/* Makes the last file one that has room for a unit, with blocks behind it. */
+/* Ensures that the last file has room for a unit, with blocks for it. */
 static int make_room(struct rmq_batch_consume_queue *queue, struct rmq_error *err)
 {
     assert(!queue->files.options.read_only);
@@ -428,7 +429,7 @@ int rmq_batch_consume_queue_append(struct rmq_batch_consume_queue *queue,
 
 /* ---- reading ---- */
 
-/* How many of the leading units can be, each behind the one before it and before max. */
+/* Number of leading units that are valid: each begins after the previous one and before max. */
 static size_t count_in_order(const struct rmq_unit *units, size_t count, int64_t max)
 {
     assert(units || count == 0);
@@ -462,8 +463,8 @@ int rmq_batch_consume_queue_read(struct rmq_batch_consume_queue *queue, int64_t 
     int64_t upto = capacity < (size_t)(end - found) ? found + (int64_t)capacity : end;
     status = rmq_unit_read(&queue->files, &LAYOUT, found, upto, units, count, err);
 
-    /* max is lowered before anything is cut: what was copied from behind a lowered max may be half
-     * gone. */
+    /* max is lowered before anything is cut: units copied from after the lowered max may be partly
+     * cleared. */
     atomic_thread_fence(memory_order_acquire);
     int64_t left = atomic_load_explicit(&queue->max_offset, memory_order_acquire);
 

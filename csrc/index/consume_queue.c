@@ -13,7 +13,8 @@ _Static_assert(RMQ_UNIT_SIZE == 8 + 4 + 8, "unit layout");
 
 /* ---- the simple unit ---- */
 
-/* To a reader in another process the size makes a unit: it is stored last and loaded first. */
+/* A reader in another process treats bytes with a size as a unit: the size is stored last and
+ * loaded first. */
 static void decode(const uint8_t *bytes, int64_t number, struct rmq_unit *unit)
 {
     assert(number >= 0);
@@ -71,8 +72,8 @@ static void set_bounds(struct rmq_consume_queue *queue, int64_t min, int64_t max
     assert(min >= 0 && min <= max);
 
     atomic_store_explicit(&queue->physical_end, physical_end, memory_order_release);
-    /* Either order lets a reader see one bound without the other; this one never shows min above
-     * max when both grow, which is what the dispatcher does beside readers. */
+    /* With either order a reader may see one new bound and one old one. With this order it never
+     * sees min above max when both grow, as they do while the dispatcher appends. */
     atomic_store_explicit(&queue->max_offset, max, memory_order_release);
     atomic_store_explicit(&queue->min_offset, min, memory_order_release);
 }
@@ -125,7 +126,7 @@ void rmq_consume_queue_close(struct rmq_consume_queue *queue)
 
 /* ---- finding and setting the end ---- */
 
-/* The end of the units in [first, limit) by log_end, and where the last of their records ends. */
+/* The end of the units in [first, limit) by log_end, and the end of the last of their records. */
 static int find_end(struct rmq_consume_queue *queue, int64_t first, int64_t limit, int64_t log_end,
                     int64_t *end, int64_t *physical_end, struct rmq_error *err)
 {
@@ -142,9 +143,9 @@ static int find_end(struct rmq_consume_queue *queue, int64_t first, int64_t limi
         size_t count = 0;
         status = rmq_unit_read(&queue->files, &LAYOUT, number - 1, number, &unit, &count, err);
         if (status == RMQ_OK && count && !rmq_unit_is_fill(&unit)) {
-            /* Fill units at the very end would pass for a record that ends at 2 GiB when RocketMQ
-             * recovers. With no other unit before them they stay: they alone keep where the queue
-             * goes on. */
+            /* When RocketMQ recovers, it would take fill units at the very end for a record that
+             * ends at 2 GiB. If there is no other unit before them they stay, because only they
+             * keep the position of the queue. */
             *end = number;
             *physical_end = unit.physical_offset + unit.size;
             break;
@@ -154,15 +155,15 @@ static int find_end(struct rmq_consume_queue *queue, int64_t first, int64_t limi
     return status;
 }
 
-/* Empties the queue but keeps the file at `start`, whose name keeps where the queue continues. */
+/* Empties the queue but keeps the file at `start`, whose name keeps the position of the queue. */
 static int keep_place(struct rmq_consume_queue *queue, int64_t start, struct rmq_error *err)
 {
     assert(start > 0 && start % RMQ_UNIT_SIZE == 0);
 
     struct rmq_file_queue *files = &queue->files;
     struct rmq_mapped_file *file = NULL;
-    /* A file cut at its very start is dropped by the file queue, so a unit is left to it and taken
-     * away here. */
+    /* The file queue drops a file that is cut at its very start. So one unit is left in the file,
+     * and removed here. */
     int status = rmq_file_queue_truncate(files, start + RMQ_UNIT_SIZE, err);
     if (status == RMQ_OK)
         status = rmq_file_queue_pin_unmapped(files, start, &file, err);
@@ -217,7 +218,7 @@ static int find_min(struct rmq_consume_queue *queue, int64_t first, int64_t end,
     return RMQ_OK;
 }
 
-/* The number behind the last unit that can have been written: what follows reads as zeros. */
+/* The number after the last unit that can have been written: the bytes after it read as zeros. */
 static int find_limit(struct rmq_mapped_file *last, int64_t *limit, struct rmq_error *err)
 {
     assert(last);
@@ -230,7 +231,7 @@ static int find_limit(struct rmq_mapped_file *last, int64_t *limit, struct rmq_e
     return status;
 }
 
-/* What the files hold of records before log_end, and where their last unit can be. */
+/* The units of records before log_end, and the number after the last unit of the files. */
 struct bounds {
     int64_t min, end, physical_end, limit;
 };
@@ -255,7 +256,7 @@ static int find_bounds(struct rmq_consume_queue *queue, int64_t log_end, bool re
     struct bounds bounds = {.physical_end = -1};
 
     if (last) {
-        /* Of ten thousand queues most have one file, which is looked at several times. */
+        /* Of ten thousand queues most have one file, which would be searched several times. */
         int status = rmq_mapped_file_hold(last, err);
         if (status != RMQ_OK)
             return status;
@@ -375,8 +376,8 @@ int rmq_consume_queue_expire(struct rmq_consume_queue *queue, int64_t log_start,
 
 /* ---- appending ---- */
 
-/* Makes the last file one that can take the bytes of its next `units` units, or as many as it has
- * room for. Where it has no mapping, its blocks come with the bytes. */
+/* Ensures that the last file can take its next `units` units, or as many as it has room for. In a
+ * file without a mapping, blocks are allocated when the bytes are written. */
 static int make_room(struct rmq_consume_queue *queue, int64_t queue_offset, int64_t units,
                      struct rmq_error *err)
 {
@@ -402,15 +403,15 @@ static int make_room(struct rmq_consume_queue *queue, int64_t queue_offset, int6
     assert(room > 0);
     int64_t upto = at + (units < room ? units : room) * RMQ_UNIT_SIZE;
 
-    /* A queue that has many units is given as much room again: calls are few, and no more than half
-     * of it is in vain. */
+    /* A queue with many units gets as much room again: there are few calls, and at most half of the
+     * room stays unused. */
     int64_t window = files->options.window > at ? files->options.window : at;
     status = rmq_mapped_file_reserve(last, upto, window, err);
     /* The last bytes of an allocated block need no room: they are written without the mapping. */
     return status == RMQ_NO_SPACE && last->budget ? RMQ_OK : status;
 }
 
-/* Stores fill units behind `wrote` of the last file, through the mapping where there are blocks. */
+/* Stores fill units after `wrote` of the last file, through the mapping where there are blocks. */
 static int store_fills(struct rmq_mapped_file *last, int64_t at, int64_t count,
                        struct rmq_error *err)
 {
@@ -457,7 +458,7 @@ static int fill(struct rmq_consume_queue *queue, int64_t queue_offset, struct rm
     return RMQ_OK;
 }
 
-/* Brings max to queue_offset, which is not the next one. */
+/* Moves max forward to queue_offset, over a gap. */
 static int go_to(struct rmq_consume_queue *queue, int64_t queue_offset, struct rmq_error *err)
 {
     assert(queue_offset > rmq_consume_queue_max(queue));
@@ -478,7 +479,7 @@ static int go_to(struct rmq_consume_queue *queue, int64_t queue_offset, struct r
     if (status == RMQ_OK && !files->last) {
         int64_t first = queue_offset - queue_offset % units_per_file;
         status = make_room(queue, queue_offset, 1, err);
-        /* Also of a file that got no blocks: the next try goes on in it. */
+        /* Also for a file that got no blocks: the next attempt continues in it. */
         if (files->last)
             set_bounds(queue, first, first, -1);
     } else if (status == RMQ_OK && queue_offset - max > RMQ_CONSUME_QUEUE_GAP_MAX) {
@@ -491,8 +492,8 @@ static int go_to(struct rmq_consume_queue *queue, int64_t queue_offset, struct r
     return status == RMQ_OK ? fill(queue, queue_offset, err) : status;
 }
 
-/* Writes a unit to a file without a mapping. A reader in another process takes a size for a unit:
- * the tags code comes before it. */
+/* Writes a unit to a file without a mapping. A reader in another process treats bytes with a size
+ * as a unit: the tags code is written before the size. */
 static int write_unit(struct rmq_consume_queue *queue, int64_t at, int64_t physical_offset,
                       int32_t size, int64_t tags_code, struct rmq_error *err)
 {
@@ -554,7 +555,7 @@ int rmq_consume_queue_append(struct rmq_consume_queue *queue, int64_t queue_offs
     return RMQ_OK;
 }
 
-/* ---- units that are there already ---- */
+/* ---- units that are stored already ---- */
 
 bool rmq_consume_queue_recognise(struct rmq_consume_queue *queue, int64_t queue_offset,
                                  int64_t physical_offset, int32_t size, int64_t tags_code)
@@ -563,7 +564,7 @@ bool rmq_consume_queue_recognise(struct rmq_consume_queue *queue, int64_t queue_
     int64_t max = rmq_consume_queue_max(queue);
     int64_t end = queue->same_end > max ? queue->same_end : max;
     if (queue_offset < end)
-        return true; /* Appending changes nothing. */
+        return true; /* Appending the unit would change nothing. */
     if (queue_offset > end || queue_offset >= queue->stale_end || files->count == 0)
         return false;
     assert(queue->is_rewound);
@@ -626,8 +627,8 @@ int rmq_consume_queue_read(struct rmq_consume_queue *queue, int64_t queue_offset
     int64_t upto = capacity < (size_t)(max - queue_offset) ? queue_offset + (int64_t)capacity : max;
     int status = rmq_unit_read(&queue->files, &LAYOUT, queue_offset, upto, units, count, err);
 
-    /* The end is lowered before anything is cut: what was copied from behind a lowered end may be
-     * half gone. */
+    /* The end is lowered before anything is cut: units copied from after the lowered end may be
+     * partly cleared. */
     atomic_thread_fence(memory_order_acquire);
     int64_t left = rmq_consume_queue_max(queue) - queue_offset;
     if ((int64_t)*count > left)

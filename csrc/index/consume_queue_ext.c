@@ -7,7 +7,7 @@
 
 #define WINDOW (64 << 10)
 #define END_MARK (-1)
-#define TAIL_SIZE 4 /* kept free for the end mark */
+#define TAIL_SIZE 4 /* reserved for the end mark */
 
 _Static_assert(RMQ_EXT_HEAD_SIZE == 2 + 8 + 8 + 2, "extension unit layout");
 
@@ -87,7 +87,7 @@ int rmq_consume_queue_ext_recover(struct rmq_consume_queue_ext *ext, struct rmq_
     return RMQ_OK;
 }
 
-/* Marks the last file as full: nothing more fits between `at` and its end. */
+/* Marks the last file as full: no unit fits between `at` and its end. */
 static int close_file(struct rmq_consume_queue_ext *ext, int64_t at, struct rmq_error *err)
 {
     assert(at >= 0 && at <= ext->files.last->size - TAIL_SIZE);
@@ -102,7 +102,7 @@ static int close_file(struct rmq_consume_queue_ext *ext, int64_t at, struct rmq_
     return status;
 }
 
-/* Makes the last file one that has room for a unit of this size, with blocks behind it. */
+/* Ensures that the last file has room for a unit of this size, with blocks for it. */
 static int make_room(struct rmq_consume_queue_ext *ext, int32_t size, struct rmq_error *err)
 {
     assert(size >= RMQ_EXT_HEAD_SIZE && size <= RMQ_EXT_UNIT_SIZE_MAX);

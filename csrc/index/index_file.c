@@ -83,7 +83,7 @@ static struct rmq_mapped_file *pin_last(struct rmq_index *index)
     return file;
 }
 
-/* Syncs all of a file: entries, slots and header lie far apart. */
+/* Syncs the whole file: entries, slots and header are far apart. */
 static int sync_file(struct rmq_mapped_file *file, struct rmq_error *err)
 {
     assert(rmq_mapped_file_base(file));
@@ -95,7 +95,7 @@ static int sync_file(struct rmq_mapped_file *file, struct rmq_error *err)
     return status;
 }
 
-/* ---- what the newest file says ---- */
+/* ---- fields of the newest file ---- */
 
 static int64_t newest_header(struct rmq_index *index, enum rmq_index_field at, int64_t if_none)
 {
@@ -133,8 +133,7 @@ void rmq_index_file_name(int64_t now_ms, char out[18])
     struct tm local;
     localtime_r(&seconds, &local);
 
-    /* Years of other than four digits do not occur; the modulo proves to the compiler that the text
-     * fits. */
+    /* A year always has four digits; the modulo shows the compiler that the text fits. */
     snprintf(out, RMQ_INDEX_NAME_SIZE, "%04u%02u%02u%02u%02u%02u%03u",
              (unsigned)(local.tm_year + 1900) % 10000u, (unsigned)(local.tm_mon + 1) % 100u,
              (unsigned)local.tm_mday % 100u, (unsigned)local.tm_hour % 100u,
@@ -142,7 +141,7 @@ void rmq_index_file_name(int64_t now_ms, char out[18])
              (unsigned)(now_ms % 1000) % 1000u);
 }
 
-/* Adds one to a name as a number: digits are all RocketMQ asks of it beyond its order. */
+/* Adds one to a name as a number: RocketMQ only requires digits and order. */
 static void next_name(char name[RMQ_INDEX_NAME_SIZE])
 {
     assert(name);
@@ -156,7 +155,7 @@ static void next_name(char name[RMQ_INDEX_NAME_SIZE])
     }
 }
 
-/* A name no file has, after that of the last file, so that names keep the order of files. */
+/* A name that no file has, after that of the last file, so that names keep the order of files. */
 static int choose_path(struct rmq_index *index, const struct rmq_mapped_file *last, int64_t now_ms,
                        char path[PATH_MAX], struct rmq_error *err)
 {
@@ -186,8 +185,8 @@ static int choose_path(struct rmq_index *index, const struct rmq_mapped_file *la
     return rmq_fail(err, RMQ_CORRUPT, -1, "%s and %d names before it are taken", path, NAME_TRIES);
 }
 
-/* A file that could neither be finished nor taken back would lie before the next one, where it
- * looks like damage. */
+/* A file that could neither be finished nor removed would be before the next one, and look like
+ * damage. */
 int rmq_index_remove_unfinished(struct rmq_index *index, struct rmq_error *err)
 {
     assert(!index->options.read_only);
@@ -306,7 +305,7 @@ static int32_t seconds_since(int64_t begin, int64_t timestamp)
     return seconds > INT32_MAX ? INT32_MAX : (int32_t)seconds;
 }
 
-/* A file that takes one more entry, rolling when the newest is full. */
+/* Returns a file with room for one more entry; rolls when the newest is full. */
 static int make_room(struct rmq_index *index, int64_t now_ms, int64_t *rolled_timestamp,
                      struct rmq_error *err)
 {

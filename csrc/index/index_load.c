@@ -1,4 +1,4 @@
-/* index_load.c -- opening the index, and what of it is believed after a crash. */
+/* index_load.c -- opening the index, and choosing the valid files after a crash. */
 #include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -90,7 +90,7 @@ static int by_first_record(const void *left, const void *right)
     struct rmq_mapped_file *b = *(struct rmq_mapped_file *const *)right;
     int64_t begin_a = rmq_index_header(a, RMQ_INDEX_BEGIN_OFFSET);
     int64_t begin_b = rmq_index_header(b, RMQ_INDEX_BEGIN_OFFSET);
-    /* Names follow the clock of the wall, which may have been set back. */
+    /* Names follow the wall clock, which may have been set back. */
     if (begin_a != begin_b)
         return begin_a < begin_b ? -1 : 1;
     return strcmp(a->path, b->path);
@@ -110,7 +110,7 @@ static int choose_newest(struct rmq_index *index, struct rmq_error *err)
 
     int64_t end = rmq_index_entry_at(index, next);
 
-    /* Every page of entries below the end was stored to already; slots are hit at random. */
+    /* Every page of entries below the end was stored to already; slots are used at random. */
     int status = rmq_mapped_file_fill_holes(last, 0, rmq_index_entry_at(index, 0), err);
     if (status == RMQ_OK) {
         rmq_mapped_file_set_end(last, end);
@@ -119,7 +119,7 @@ static int choose_newest(struct rmq_index *index, struct rmq_error *err)
     return status;
 }
 
-/* A zero-length newest file was never written. One with others behind it is damage. */
+/* A zero-length newest file was never written. A zero-length file before others is damage. */
 static int validate_empty(struct rmq_index *index, const struct loading *loading,
                           struct rmq_error *err)
 {
@@ -191,8 +191,7 @@ void rmq_index_close(struct rmq_index *index)
 
 /* ---- after a crash ---- */
 
-/* A header that names no entries, or others than are there, may itself be what did not reach
- * the device. */
+/* A header without entries, or with others than the file has, may not have reached the device. */
 static bool is_doubtful(const struct rmq_index *index, struct rmq_mapped_file *file)
 {
     assert(rmq_mapped_file_base(file));
@@ -220,7 +219,7 @@ static size_t count_safe(const struct rmq_index *index, int64_t safe_timestamp,
     return safe;
 }
 
-/* What has to be entered again when files number safe and up are gone. */
+/* The first record that has to be entered again when files from number safe on are removed. */
 static int64_t begin_behind(const struct rmq_index *index, size_t safe)
 {
     assert(safe <= index->count);
@@ -251,8 +250,8 @@ int rmq_index_discard_unsafe(struct rmq_index *index, int64_t safe_timestamp,
 
     size_t safe = count_safe(index, safe_timestamp, safe_physical_offset);
     *rebuild_from = begin_behind(index, safe);
-    /* Those behind the first unsafe one go with it, though a clock set back may make them look
-     * older: a record that lies before the last one of the index is taken for entered. */
+    /* Files after the first unsafe one are removed with it, though a clock set back may make them
+     * look older: otherwise a record before the last one of the index would count as entered. */
     for (size_t i = index->count; i-- > safe;) {
         if (index->files[i] == index->newest)
             index->newest = NULL;

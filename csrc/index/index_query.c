@@ -54,8 +54,7 @@ static void search_file(const struct rmq_index *index, struct rmq_mapped_file *f
     int32_t entry =
         rmq_index_load_i32(base + rmq_index_slot_at(search->hash % index->options.slot_count));
 
-    /* Read after the slot, the count is not below the number found there, unless the file is
-     * damaged. */
+    /* Read after the slot, the count is not below the slot's number, unless the file is damaged. */
     int32_t next = rmq_index_next_entry(index, file);
     if (next <= 1)
         return;

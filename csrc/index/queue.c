@@ -13,7 +13,7 @@ static struct rmq_file_queue *files_of(struct rmq_queue *queue)
     return queue->is_batch ? &queue->batch.files : &queue->simple.files;
 }
 
-/* Queue offset after the last unit of the files; 0 without one. */
+/* Queue offset after the last unit of the files; 0 when there is none. */
 static int64_t end_of_units(struct rmq_queue *queue)
 {
     if (!is_ready(queue))
@@ -110,8 +110,8 @@ static int find_last_address(struct rmq_queue *queue, struct rmq_unit *last, str
             stop = rmq_consume_queue_max(&queue->simple);
     *last = (struct rmq_unit){0};
 
-    /* Units from before the extension was switched on hold no address, nor do light ones. Expired
-     * units count: they outlive a cut of all that follows them. */
+    /* Units from before the extension was switched on have no address, nor have light units.
+     * Expired units count: they remain after a cut of all units that follow them. */
     while (stop > first && last->tags_code == 0) {
         size_t count = 0;
         assert(stop > first);
@@ -129,7 +129,7 @@ static int find_last_address(struct rmq_queue *queue, struct rmq_unit *last, str
     return RMQ_OK;
 }
 
-/* Where the extension ends by the last unit that refers to it. */
+/* The end of the extension, by the last unit that refers to it. */
 static int find_ext_end(struct rmq_queue *queue, int64_t log_start, int64_t *end,
                         struct rmq_error *err)
 {
@@ -148,7 +148,7 @@ static int find_ext_end(struct rmq_queue *queue, int64_t log_start, int64_t *end
         return status;
 
     if (last.physical_offset < log_start) {
-        /* Expired; its unit went with a file of the extension, or with those of a cut. */
+        /* The record is expired; its unit was removed with a file of the extension, or by a cut. */
         *end = files->last ? rmq_file_queue_start(files) : 0;
         return RMQ_OK;
     }
@@ -173,8 +173,8 @@ int rmq_queue_recover(struct rmq_queue *queue, int64_t log_end, struct rmq_error
     return status;
 }
 
-/* Of a queue that holds nothing from before a crash the process that died may have made the files,
- * and nothing of them may be on the device. */
+/* The files of a queue with no units from before a crash may have been made by the process that
+ * died, and may not be on the device. */
 static int distrust_names(struct rmq_queue *queue, struct rmq_error *err)
 {
     struct rmq_file_queue *files = files_of(queue);
@@ -327,8 +327,8 @@ int rmq_queue_expire(struct rmq_queue *queue, int64_t log_start, struct rmq_erro
     return status;
 }
 
-/* Puts the code itself in place of an address. Units from the first one without its place in the
- * extension on are left out. */
+/* Replaces addresses by codes. Leaves out units from the first one whose address leads to no unit
+ * of the extension. */
 static int resolve_ext(struct rmq_queue *queue, struct rmq_unit *units, size_t *count,
                        struct rmq_error *err)
 {

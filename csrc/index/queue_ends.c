@@ -31,8 +31,8 @@ static bool read_queue(struct rmq_queue_table *table, const uint8_t *data, size_
     return true;
 }
 
-/* Whether an index file that began there is there, or recovery builds it again in any case: it
- * enters what follows the last record of the index. */
+/* Whether the index file exists, or recovery builds it again in any case, because recovery enters
+ * all records after the last one of the index. */
 static bool is_indexed(struct rmq_index *index, int64_t begin)
 {
     for (size_t i = 0; i < index->count; ++i)
@@ -42,7 +42,7 @@ static bool is_indexed(struct rmq_index *index, int64_t begin)
            (index->count == 0 || begin > rmq_index_newest_begin(index));
 }
 
-/* False: the bytes are not what was written. */
+/* False: the bytes were changed after they were written. */
 static bool read_all(struct rmq_queue_table *table, struct rmq_index *index, const uint8_t *data,
                      size_t size)
 {

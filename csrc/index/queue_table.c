@@ -11,7 +11,7 @@
 /* ---- the table ---- */
 
 struct rmq_bucket_array {
-    struct rmq_bucket_array *outgrown; /* kept until close: a reader may still walk it */
+    struct rmq_bucket_array *outgrown; /* kept until close: a reader may still search it */
     size_t count;                      /* power of two */
     _Atomic(struct rmq_queue *) heads[];
 };
@@ -131,7 +131,8 @@ struct rmq_queue *rmq_queue_table_find(struct rmq_queue_table *table, const char
 {
     struct rmq_queue *queue = lookup(table, topic, size, queue_id);
     if (!queue) {
-        /* A walk beside a growing table may leave its chain and miss; under the lock it cannot. */
+        /* A search beside a growing table may leave its chain and miss an entry; a search under the
+         * lock cannot. */
         pthread_mutex_lock(&table->lock);
         queue = lookup(table, topic, size, queue_id);
         pthread_mutex_unlock(&table->lock);
@@ -146,7 +147,7 @@ static void grow(struct rmq_queue_table *table)
     assert((old->count & (old->count - 1)) == 0);
     struct rmq_bucket_array *buckets = make_buckets(old->count * 4, old);
     if (!buckets)
-        return; /* Longer chains are slower, not wrong. */
+        return; /* Longer chains are slower, but not wrong. */
 
     for (struct rmq_queue *queue = rmq_queue_table_first(table); queue;
          queue = rmq_queue_table_next(queue)) {

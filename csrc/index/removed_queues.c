@@ -124,7 +124,7 @@ static size_t write_entry(const struct rmq_queue *queue, uint8_t *data)
     return RMQ_REMOVED_ENTRY_SIZE + queue->topic_size;
 }
 
-/* Puts data in the place of the file, and finds out after a failure whether it may be there. */
+/* Replaces the file by data. After a failure, finds out whether the data may be in the file. */
 static int replace(struct rmq_queue_table *table, const uint8_t *data, size_t size, bool *is_unsure,
                    struct rmq_error *err)
 {
@@ -154,7 +154,7 @@ int rmq_removed_queues_save(struct rmq_queue_table *table, bool *is_unsure, stru
 
     uint32_t count = 0;
     size_t size = RMQ_REMOVED_HEADER_SIZE;
-    /* Only the caller marks queues as removed: both walks meet the same ones. */
+    /* Only the caller marks queues as removed, so both walks find the same queues. */
     for (struct rmq_queue *queue = rmq_queue_table_first(table); queue;
          queue = rmq_queue_table_next(queue))
         if (is_removed(queue)) {
@@ -196,7 +196,7 @@ void rmq_removed_queue_count(struct rmq_queue *queue, const struct rmq_unit *uni
     atomic_store(&queue->removed_next, next);
 }
 
-/* Folders are left where something else is in them. */
+/* A folder that still has other files stays. */
 static void remove_folders(struct rmq_queue_table *table, const struct rmq_queue *queue)
 {
     static const char *const kinds[] = {"consumequeue", "batchconsumequeue", "consumequeue_ext"};

@@ -4,7 +4,7 @@
 
 #include "file/file_access.h"
 
-/* Reads units of a file without a mapping; at is the byte of the first in the file. */
+/* Reads units of a file without a mapping; at is the position of the first unit in the file. */
 static int read_unmapped(struct rmq_file_queue *files, const struct rmq_unit_layout *layout,
                          struct rmq_mapped_file *file, int64_t at, int64_t from, size_t count,
                          struct rmq_unit *units, struct rmq_error *err)
@@ -19,8 +19,8 @@ static int read_unmapped(struct rmq_file_queue *files, const struct rmq_unit_lay
     if (status != RMQ_OK || !files->options.read_only)
         return status;
 
-    /* A writer in another process stores the size last: the other fields of a unit whose size was
-     * there are whole when they are read after it. */
+    /* A writer in another process stores the size last: if a unit has its size, its other fields
+     * are whole when they are read after the size. */
     status = rmq_file_access_read(file, at, bytes, size, err);
     for (size_t i = 0; i < count && status == RMQ_OK; ++i) {
         int32_t first_size = units[i].size;
@@ -30,7 +30,7 @@ static int read_unmapped(struct rmq_file_queue *files, const struct rmq_unit_lay
     return status;
 }
 
-/* Reads units from .. upto - 1 as far as the file holds them. */
+/* Reads units from .. upto - 1, but only those that the file holds. */
 static int read_in(struct rmq_file_queue *files, const struct rmq_unit_layout *layout,
                    struct rmq_mapped_file *file, int64_t from, int64_t upto, struct rmq_unit *units,
                    size_t *count, struct rmq_error *err)
@@ -122,8 +122,8 @@ int rmq_unit_search(struct rmq_file_queue *files, const struct rmq_unit_layout *
             status = rmq_unit_read(files, layout, low, high, block.units, &block.count, err);
         }
 
-        /* A neutral unit has the side of the nearest other one before it; when there is none it
-         * comes first. */
+        /* A neutral unit counts like the nearest other unit before it; when there is none it counts
+         * as before. */
         for (; side == RMQ_UNIT_NEUTRAL && real >= low && status == RMQ_OK; --real) {
             struct rmq_unit unit;
             bool is_there = false;

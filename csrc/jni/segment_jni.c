@@ -1,11 +1,11 @@
 /* segment_jni.c -- the records of a commit log file for a Java virtual machine.
  *
- * The binding of columns/segment.h to the class org.rmqstore.spark.NativeSegment: it checks what
- * Java hands over, calls the core, and turns a status into an exception. Columns leave as addresses
- * of Arrow buffers, which Java reads in place and lets go of by number.
+ * The binding of columns/segment.h to the class org.rmqstore.spark.NativeSegment: it checks the
+ * values from Java, calls the core, and turns a status into an exception. Columns are returned as
+ * addresses of Arrow buffers, which Java reads in place and releases by number.
  *
- * Bytes and positions are direct buffers; Java keeps them until the next ones, and its class sees
- * to it that one thread at a time is in here.
+ * Bytes and positions are direct buffers, which Java keeps until the next ones. The Java class
+ * ensures that one thread at a time calls these functions.
  */
 #include <assert.h>
 #include <ctype.h>
@@ -25,7 +25,8 @@
 #define RMQ_TEXT(name) RMQ_TEXT_OF(name)
 #define RMQ_TEXT_OF(name) #name
 
-/* Of a column: three buffers and the count of nulls, for a map also those of keys and values. */
+/* Numbers for each column: three buffers and the count of nulls; for a map also those of keys and
+ * values. */
 #define RMQ_PLACES_PER_ARRAY 4
 #define RMQ_PLACES_PER_COLUMN (3 * RMQ_PLACES_PER_ARRAY)
 #define RMQ_PLACES_MAX (1 + RMQ_COLUMN_COUNT * RMQ_PLACES_PER_COLUMN)
@@ -215,7 +216,8 @@ static void JNICALL segment_visit(JNIEnv *env, jclass class, jlong handle, jobje
         rmq_java_throw_status(env, status, &err);
 }
 
-/* numbers: queue id, start, stop, begin_ms and end_ms of each range; none: an unwanted topic. */
+/* numbers: queue id, start, stop, begin_ms and end_ms of each range; none: the topic is not
+ * wanted. */
 static void JNICALL segment_choose(JNIEnv *env, jclass class, jlong handle, jbyteArray topic,
                                    jlongArray numbers)
 {
@@ -302,7 +304,7 @@ static jbyteArray JNICALL segment_topic(JNIEnv *env, jclass class, jlong handle)
     return rmq_java_bytes(env, topic->data, topic->size);
 }
 
-/* Whether the text has this number, as a word of digits. */
+/* Whether the text contains this number, as a word of digits. */
 static bool has_number(const char *text, const char *number)
 {
     assert(text && *number);
@@ -314,7 +316,8 @@ static bool has_number(const char *text, const char *number)
     return false;
 }
 
-/* What is wrong at the offset, in the words of rmqstore.errors.for_status; NULL for nothing. */
+/* The problem at the offset, in the words of rmqstore.errors.for_status; NULL when there is
+ * none. */
 static jbyteArray JNICALL segment_error(JNIEnv *env, jclass class, jlong handle)
 {
     (void)class;
@@ -344,7 +347,7 @@ static size_t put_places(const struct ArrowArray *array, jlong *places)
     return RMQ_PLACES_PER_ARRAY;
 }
 
-/* Takes the rows so far: places gets the number to release them by, then of each column validity,
+/* Takes the present rows: places gets the number to release them by, then of each column validity,
  * two buffers and the count of nulls, and of a map the same of its keys and of its values. */
 static jlong JNICALL segment_take(JNIEnv *env, jclass class, jlong handle, jlongArray places)
 {
@@ -462,7 +465,7 @@ static jint JNICALL unit_positions(JNIEnv *env, jclass class, jobject units, jin
     assert(units && out && count >= 0);
 
     uint8_t *from = rmq_java_buffer(env, units, (int64_t)count * 20);
-    /* The core writes before it checks, so there is room for one more. */
+    /* The core writes before it checks, so the buffer has room for one more. */
     int64_t size = ((int64_t)count + 1) * (int64_t)sizeof(int64_t);
     uint8_t *to = from ? rmq_java_buffer(env, out, size) : NULL;
     if (!to)

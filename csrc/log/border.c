@@ -6,8 +6,8 @@
 #include "base/bytes.h"
 #include "format/record.h"
 
-/* Whether `left` bytes at the end of what came are the beginning of something that may become whole
- * in its file, which ends file_left bytes on. */
+/* Whether the last `left` bytes are the beginning of something that may become whole in its file,
+ * which ends file_left bytes later. */
 static bool is_half(const uint8_t *data, int64_t left, int64_t file_left)
 {
     assert(left > 0 && left <= file_left);
@@ -25,7 +25,7 @@ static bool is_half(const uint8_t *data, int64_t left, int64_t file_left)
     return (magic == RMQ_MAGIC_V1 || magic == RMQ_MAGIC_V2) && size > left && size <= file_left;
 }
 
-/* No CRC covers the queue offset, and one that cannot be stops the dispatcher. */
+/* No CRC covers the queue offset, and an impossible queue offset would stop the dispatcher. */
 static int check_queue_offset(const struct rmq_record *record, int64_t at, struct rmq_error *err)
 {
     assert(at >= 0);
@@ -41,7 +41,7 @@ static int check_queue_offset(const struct rmq_record *record, int64_t at, struc
                     at, record->queue_offset);
 }
 
-/* Whether a blank, or a record, says that its file ends elsewhere. */
+/* Whether a blank or a record shows that its file ends elsewhere. */
 static bool passes_file(const uint8_t *data, int64_t left, int64_t file_left)
 {
     assert(left > 0 && left <= file_left);

@@ -9,13 +9,14 @@
 #include "base/crc32.h"
 #include "log/turn.h"
 
-/* Messages validated at a time; a call with at most so many validates each once. */
+/* Messages validated at a time; a call with at most this many messages validates each of them
+ * once. */
 #define RMQ_PUT_CHUNK 128
-/* Bytes of records after which a call of many lets others have the put lock. */
+/* After this many bytes, a call of many messages lets other writers have the put lock. */
 #define RMQ_TURN_SIZE 32768
 #define RMQ_CACHE_LINE 64
 #define RMQ_FETCH_MAX 2048
-/* Light queues one message may go to. */
+/* The number of light queues that one message may enter. */
 #define RMQ_LIGHT_MAX 64
 
 int rmq_commit_log_start(struct rmq_commit_log *log, const struct rmq_commit_log_options *options,
@@ -48,8 +49,8 @@ void rmq_commit_log_stop(struct rmq_commit_log *log)
 struct planned {
     struct rmq_record_plan plan;
     int32_t body_crc;
-    int16_t count; /* queue offsets the record takes */
-    bool is_light; /* goes to light queues: its form is known under the lock only */
+    int16_t count; /* queue offsets that the record takes */
+    bool is_light; /* has light queues: its form is known only under the lock */
     bool is_inner; /* an inner batch: INNER_BASE is written under the lock */
 };
 
@@ -76,7 +77,7 @@ int rmq_topic_validate(const char *topic, size_t size, struct rmq_error *err)
     return RMQ_OK;
 }
 
-/* The topic is validated already. */
+/* The topic was validated before. */
 static int validate(const struct rmq_commit_log *log, const struct rmq_message *message,
                     struct planned *planned, struct rmq_error *err)
 {
@@ -115,7 +116,7 @@ static int validate(const struct rmq_commit_log *log, const struct rmq_message *
 }
 
 /* The queues of INNER_MULTI_DISPATCH. A name that no folder can have stands for no queue (NULL), as
- * in RocketMQ. RMQ_MESSAGE_ILLEGAL when there are too many. */
+ * in RocketMQ. RMQ_MESSAGE_ILLEGAL: there are too many. */
 static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names,
                              struct rmq_queue **queues, size_t *count, struct rmq_error *err)
 {
@@ -142,9 +143,9 @@ static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names,
     return RMQ_OK;
 }
 
-/* Text the store adds to the properties under the put lock: the base offset of an inner batch, the
- * offsets a message has in its light queues. Java rebuilds the whole text from a hash map; pairs at
- * the end read the same. */
+/* Text that the store adds to the properties under the put lock: the base offset of an inner batch,
+ * the queue offsets of a message in its light queues. Java rebuilds the whole text from a hash map;
+ * pairs at the end have the same meaning. */
 struct added {
     char text[32 + RMQ_LIGHT_MAX * 21];
     struct rmq_queue *light[RMQ_LIGHT_MAX];
@@ -194,7 +195,7 @@ static int add_properties(struct rmq_commit_log *log, struct rmq_message *messag
     message->more_properties = added->text;
     message->more_properties_size = at;
     struct rmq_record_limits limits = log->options.limits;
-    /* As the Java store: no allowance for light messages. */
+    /* As in the Java store: without an extra size for light messages. */
     if (planned->is_light)
         limits.record_size_max = limits.body_size_max;
 
@@ -222,8 +223,9 @@ static int find_queue(struct rmq_commit_log *log, const struct rmq_message *mess
     return status;
 }
 
-/* Asks for the memory of the next record, should it be of this one's size: the lock of the next put
- * waits until this record has left the processor, which would then fetch line by line. */
+/* Prefetches the memory of the next record, assuming the size of this one. The lock of the next put
+ * waits until this record has left the processor, and only then would its memory be fetched, line
+ * by line. */
 static void fetch_ahead(const uint8_t *at, int32_t size)
 {
     const uint8_t *end = at + (size < RMQ_FETCH_MAX ? size : RMQ_FETCH_MAX);
@@ -260,8 +262,8 @@ static int append(struct rmq_commit_log *log, const struct rmq_message *message,
     if (planned->count)
         atomic_store_explicit(&queue->next_offset, next + planned->count, memory_order_relaxed);
 
-    /* Not from the placement: loads wider than the stores before them wait for the record to leave
-     * the processor. */
+    /* Not read from the placement: a load that is wider than the stores before it waits until the
+     * record has left the processor. */
     receipt->physical_offset = last->start + wrote;
     receipt->queue_offset = queue_offset;
     receipt->store_timestamp = store_timestamp;
@@ -269,7 +271,7 @@ static int append(struct rmq_commit_log *log, const struct rmq_message *message,
     return RMQ_OK;
 }
 
-/* A message that gets properties which are known under the lock only. */
+/* A message with properties that are known only under the lock. */
 static int append_with_properties(struct rmq_commit_log *log, const struct rmq_message *message,
                                   struct planned *planned, int64_t now_ms, struct rmq_queue *queue,
                                   struct rmq_receipt *receipt, struct rmq_error *err)
@@ -284,7 +286,7 @@ static int append_with_properties(struct rmq_commit_log *log, const struct rmq_m
     if (status == RMQ_OK)
         status = append(log, &extended, planned, now_ms, queue, receipt, err);
 
-    /* Not added to: the dispatcher may have entered the record already, and raised them itself. */
+    /* Set, not added to: the dispatcher may have entered the record already, and raised it. */
     for (size_t i = 0; i < added.light_count && status == RMQ_OK; ++i)
         if (added.light[i])
             atomic_store(&added.light[i]->next_offset, added.light_offsets[i] + 1);
@@ -360,7 +362,7 @@ static int put_one(struct rmq_commit_log *log, const struct rmq_message *message
     return status;
 }
 
-/* All messages in one file: room for the sum of them is made before the first. */
+/* Makes room for all messages together, so that they are in one file. */
 static int make_room_for_all(struct rmq_commit_log *log, int64_t size, struct rmq_error *err)
 {
     assert(size >= 0);
@@ -374,7 +376,7 @@ static int make_room_for_all(struct rmq_commit_log *log, int64_t size, struct rm
     return rmq_turn_make_room(log, size, &unused, err);
 }
 
-/* A call of several messages on its way into the log. */
+/* A call of several messages in progress. */
 struct putting {
     struct rmq_commit_log *log;
     const struct rmq_message *messages;
@@ -385,8 +387,8 @@ struct putting {
 };
 
 /* Places messages until `size` bytes of records are in the log or `last` is reached; the caller
- * holds the lock. Each body is summed and copied in one go: while the sum of the next one is taken,
- * the bytes stored before leave the processor. */
+ * holds the lock. The checksum of a body is computed directly before its copy: while the next
+ * checksum is computed, the stored bytes leave the processor. */
 static int place_some(struct putting *putting, struct planned *planned, size_t last, int64_t size,
                       struct rmq_error *err)
 {
@@ -415,7 +417,7 @@ static int put_chunk(struct putting *putting, struct planned *planned, size_t co
     assert(count <= RMQ_PUT_CHUNK);
 
     size_t first = putting->done, last = first + count;
-    /* A turn makes no more than one file. */
+    /* A turn makes one file at most. */
     int64_t file_size = putting->log->files.options.file_size;
     int64_t turn_size = file_size < RMQ_TURN_SIZE ? file_size / 2 : RMQ_TURN_SIZE;
 
@@ -437,7 +439,7 @@ static size_t chunk_of(size_t count, size_t done)
     return count - done < RMQ_PUT_CHUNK ? count - done : RMQ_PUT_CHUNK;
 }
 
-/* In one turn, so that nothing of others lies in between, and in one file. */
+/* In one turn, so that no other records are in between, and in one file. */
 static int put_together(struct putting *putting, struct planned *planned, size_t count,
                         int64_t size, struct rmq_error *err)
 {
@@ -472,8 +474,8 @@ static int put_many(struct putting *putting, size_t count, bool together, struct
     int64_t size = 0;
     int status = RMQ_OK;
 
-    /* A first pass validates everything, so that a refused message leaves nothing of its call.
-     */
+    /* A first pass validates all messages, so that a call with an invalid message stores
+     * nothing. */
     for (size_t at = 0; at < count && status == RMQ_OK; at += RMQ_PUT_CHUNK)
         status = validate_all(putting->log, putting->messages, at, chunk_of(count, at), planned,
                               &size, err);

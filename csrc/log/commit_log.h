@@ -78,7 +78,7 @@ int rmq_commit_log_put(struct rmq_commit_log *log, const struct rmq_message *mes
 /* Appends raw bytes of another log. `at` must be the end of this log or, for an empty log, the file
  * boundary at which it is to begin. The bytes may contain parts of records and may cross file
  * boundaries. RMQ_OUT_OF_RANGE: `at` is neither. RMQ_NOT_WRITABLE: the bytes after the end of the
- * log do not read as zeros, and nothing may be appended any more. */
+ * log do not read as zeros, and further appends are refused. */
 int rmq_commit_log_append_raw(struct rmq_commit_log *log, int64_t at, const uint8_t *data,
                               size_t size, struct rmq_error *err);
 

@@ -11,7 +11,7 @@ enum { CHUNK_SIZE = 1 << 20, FOLDER_SIZE = 5 };
 
 static const char folder[FOLDER_SIZE] = "/cut";
 
-/* A run of bytes that lie in one file; the file is pinned. */
+/* A range of bytes within one file; the file is pinned. */
 struct piece {
     struct rmq_mapped_file *file;
     const uint8_t *data;
@@ -83,7 +83,7 @@ static int compare_range(struct rmq_file_queue *files, int fd, int64_t from, int
     return status;
 }
 
-/* A copy counts once it is on the device, also one that was found. */
+/* A copy counts once it is on the device, even a copy that existed before. */
 static int sync_and_close(struct rmq_vfs *vfs, int fd, int status, struct rmq_error *err)
 {
     assert(fd >= 0);
@@ -94,7 +94,7 @@ static int sync_and_close(struct rmq_vfs *vfs, int fd, int status, struct rmq_er
     return status == RMQ_OK ? closed : status;
 }
 
-/* *is_same: the file at path holds the bytes, and they are on the device. RMQ_NOT_FOUND. */
+/* *is_same: the file at path has the same bytes, and they are on the device. RMQ_NOT_FOUND. */
 static int find_same(struct rmq_file_queue *files, const char *path, int64_t from, int64_t to,
                      bool *is_same, struct rmq_error *err)
 {
@@ -116,7 +116,7 @@ static int find_same(struct rmq_file_queue *files, const char *path, int64_t fro
     return sync_and_close(vfs, fd, status, err);
 }
 
-/* Under another name until it is whole: a crash leaves no part of a copy under its own. */
+/* Has another name until it is whole: after a crash no part of a copy has the name of a copy. */
 static int make_copy(struct rmq_file_queue *files, const char *path, int64_t from, int64_t to,
                      struct rmq_error *err)
 {
@@ -131,7 +131,7 @@ static int make_copy(struct rmq_file_queue *files, const char *path, int64_t fro
     if (status != RMQ_OK)
         return status;
 
-    /* One that a crash left. */
+    /* An unfinished copy that a crash left. */
     status = vfs->resize(vfs, fd, 0, err);
     if (status == RMQ_OK)
         status = write_range(files, fd, from, to, err);

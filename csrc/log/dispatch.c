@@ -13,20 +13,21 @@
 
 /* Records entered before positions are published and the limit is read again. */
 #define RMQ_DISPATCH_CHUNK 256
-/* While idle the thread looks again after this long, this many times, before it parks. */
+/* While idle the thread checks for records this many times, at this interval, before it parks. */
 #define RMQ_IDLE_NAP_US 50
 #define RMQ_IDLE_NAPS 40
-/* So long where the log is bound by a confirm offset. That rises with every acknowledgement, and a
- * thread that woke for each would cost puts that wait for replicas a quarter of their time. */
+/* The interval where a confirm offset bounds the log. The confirm offset rises with every
+ * acknowledgement; waking the thread for each would cost puts that wait for replicas a quarter of
+ * their time. */
 #define RMQ_BOUND_NAP_US 1000
-/* Parked, the thread looks this often for a failure that another thread met. */
+/* A parked thread checks at this interval for a failure that another thread caused. */
 #define RMQ_PARK_US 50000
-/* While something is left that cannot be entered, such as half a record, or while nothing orders
- * what others store before their look at `parked`. */
+/* The interval while a record cannot be entered, such as an incomplete one, or while there is no
+ * fence between the stores of other threads and their read of `parked`. */
 #define RMQ_RETRY_US 1000
-/* While the disk has no room. */
+/* The interval while the disk has no room. */
 #define RMQ_NO_ROOM_RETRY_US 10000
-/* A disk without room keeps a store from closing for this long; the abort marker then stays. */
+/* A full disk delays the closing of a store by at most this long; the abort marker then stays. */
 #define RMQ_STOP_PATIENCE_MS 1000
 
 #define RMQ_CACHE_LINE 64
@@ -63,7 +64,7 @@ void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, int64_t offset)
     int64_t confirm = atomic_load_explicit(&dispatcher->confirm_offset, memory_order_relaxed);
     while (confirm < offset)
         if (atomic_compare_exchange_weak(&dispatcher->confirm_offset, &confirm, offset)) {
-            /* Readers that wait for records do not wait for the end of a nap. */
+            /* Readers that wait for records must not wait for the end of the thread's sleep. */
             if (atomic_load(&dispatcher->waiters) > 0)
                 rmq_event_count_advance(&dispatcher->calls);
             else
@@ -78,8 +79,8 @@ int64_t rmq_dispatcher_hold(struct rmq_dispatcher *dispatcher)
     struct rmq_file_queue *files = &dispatcher->log->files;
     if (!rmq_dispatcher_is_bound(dispatcher)) {
         atomic_store(&dispatcher->confirm_offset, rmq_file_queue_end(files));
-        /* The thread may have seen a later end before it could see the bound; what it enters by
-         * that, readers get. It is at most the end here. */
+        /* The thread may have read a later end before it could see the bound, and entered records
+         * by it; readers get these records. That end is at most the present end. */
         atomic_thread_fence(memory_order_seq_cst);
         atomic_store(&dispatcher->confirm_offset, rmq_file_queue_end(files));
     }
@@ -100,8 +101,8 @@ static void publish(struct rmq_dispatcher *dispatcher, int64_t offset)
     }
 }
 
-/* Enters up to a chunk of records of one file; *moved is true if any was. A record that is not
- * whole yet (bytes of a replica come in pieces) ends the chunk. */
+/* Enters up to one chunk of records of one file; *moved is true if any was entered. An incomplete
+ * record (bytes of a replica arrive in pieces) ends the chunk. */
 static int dispatch_chunk(struct rmq_dispatcher *dispatcher, struct rmq_mapped_file *file,
                           int64_t limit, int64_t *offset, struct rmq_error *err)
 {
@@ -143,7 +144,7 @@ static int dispatch_chunk(struct rmq_dispatcher *dispatcher, struct rmq_mapped_f
     return RMQ_OK;
 }
 
-/* One turn. *moved is false when there was nothing to do, or no room to do it. */
+/* One turn. *moved is false when there was no record to enter, or no room for it. */
 static int dispatch_some(struct rmq_dispatcher *dispatcher, bool *moved, struct rmq_error *err)
 {
     int64_t before = atomic_load_explicit(&dispatcher->dispatched_offset, memory_order_relaxed);
@@ -152,7 +153,8 @@ static int dispatch_some(struct rmq_dispatcher *dispatcher, bool *moved, struct 
     int64_t offset = before;
     *moved = false;
     if (offset < start)
-        offset = start; /* What expired before it was dispatched is gone from the log. */
+        offset =
+            start; /* Records that expired before they were dispatched are gone from the log. */
     if (start < 0)
         return RMQ_OK;
 
@@ -161,7 +163,7 @@ static int dispatch_some(struct rmq_dispatcher *dispatcher, bool *moved, struct 
         struct rmq_mapped_file *file = NULL;
         status = rmq_file_queue_pin(&dispatcher->log->files, offset, &file, err);
         if (status == RMQ_NOT_FOUND)
-            return RMQ_OK; /* Expired this moment. */
+            return RMQ_OK; /* The file has just expired. */
         if (status != RMQ_OK)
             return status;
         status = dispatch_chunk(dispatcher, file, limit, &offset, err);
@@ -178,14 +180,14 @@ static int dispatch_some(struct rmq_dispatcher *dispatcher, bool *moved, struct 
 
 /* ---- the thread ---- */
 
-/* Whether every other thread of the process has passed a fence (or, to begin with, whether they can
- * be made to). Not in a sandbox that forbids the call. */
+/* Whether every other thread of the process has passed a fence (or, at first, whether the system
+ * can make them do so). False in a sandbox that forbids the call. */
 static bool membarrier(int command)
 {
     return syscall(SYS_membarrier, command, 0, 0) == 0;
 }
 
-/* Sleeps a little, then until it is called; `calls` was read before the last look for records. */
+/* Sleeps a little, then until it is called; `calls` was read before the last check for records. */
 static void idle(struct rmq_dispatcher *dispatcher, uint32_t calls, int *naps)
 {
     assert(*naps >= 0 && *naps <= RMQ_IDLE_NAPS);
@@ -229,11 +231,11 @@ static enum turn next_turn(struct rmq_dispatcher *dispatcher)
     return turn;
 }
 
-/* Whether the thread may end; its last look for records gave status. */
+/* Whether the thread may end; status is that of its last check for records. */
 static bool is_done(struct rmq_dispatcher *dispatcher, int status)
 {
     pthread_mutex_lock(&dispatcher->lock);
-    /* What is left is half a record, or waits for room on the disk. */
+    /* Only an incomplete record is left, or records wait for room on the disk. */
     bool is_over =
         dispatcher->stop && (status == RMQ_OK || rmq_monotonic_ms() >= dispatcher->stop_by_ms);
 
@@ -245,8 +247,8 @@ static bool is_done(struct rmq_dispatcher *dispatcher, int status)
     return is_over;
 }
 
-/* Keeps for callers whether the last look for records met a disk without room, or a process without
- * a free descriptor. */
+/* Records for callers whether the last check for records found a full disk, or a process without a
+ * free descriptor. */
 static void note_room(struct rmq_dispatcher *dispatcher, bool lacks_room,
                       const struct rmq_error *error)
 {
@@ -397,7 +399,7 @@ static int fail_for_room(const struct rmq_dispatcher *dispatcher, struct rmq_err
 int rmq_dispatcher_check_room(struct rmq_dispatcher *dispatcher, struct rmq_error *err)
 {
     pthread_mutex_lock(&dispatcher->lock);
-    /* Once that record is entered there was room, though the thread has not noted it yet. */
+    /* Once that record is entered there was room, though the thread has not recorded this yet. */
     bool waits = dispatcher->waits_for_room &&
                  atomic_load(&dispatcher->dispatched_offset) == dispatcher->no_room_offset;
     int status = waits ? fail_for_room(dispatcher, err) : RMQ_OK;
@@ -417,7 +419,7 @@ int rmq_dispatcher_wait(struct rmq_dispatcher *dispatcher, int64_t offset, int64
 
     pthread_mutex_lock(&dispatcher->lock);
 
-    /* The next refusal may be of a look that began before this call. */
+    /* The next refusal may come from an attempt that began before this call. */
     uint64_t refused_looks = dispatcher->refused_looks + 2;
     atomic_fetch_add(&dispatcher->waiters, 1);
     rmq_event_count_advance(&dispatcher->calls);

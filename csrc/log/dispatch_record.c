@@ -15,9 +15,9 @@ static void raise_next(struct rmq_queue *queue, int64_t offset)
     }
 }
 
-/* The place for a queue among the recent ones, which holds that queue, another, or none. Queues
- * stay where they are for as long as their table, and finding one there costs a hash and two or
- * three cache misses. */
+/* The slot for a queue among the recent ones; it holds that queue, another one, or none. Queues
+ * keep their address as long as their table exists, and finding a queue in the table costs a hash
+ * and two or three cache misses. */
 static struct rmq_queue **recall(struct rmq_dispatcher *dispatcher, const char *topic,
                                  size_t topic_size, int32_t queue_id)
 {
@@ -35,8 +35,8 @@ static bool is_queue(const struct rmq_queue *queue, const char *topic, size_t to
            memcmp(queue->topic, topic, topic_size) == 0;
 }
 
-/* RocketMQ counts from 0 when a topic is made again. A queue that its master began again follows
- * it; in a log of this library no record after removed_until has a lower number. */
+/* RocketMQ counts from 0 when a topic is made again. This queue then begins again, as on its
+ * master. In a log of this library no record after removed_until has a lower number. */
 static void begin_again(struct rmq_queue *queue, int64_t offset)
 {
     assert(offset >= 0);
@@ -48,16 +48,16 @@ static void begin_again(struct rmq_queue *queue, int64_t offset)
     }
 }
 
-/* Whether the queue has later records than that of the unit. A unit that it lacks then is not one
- * of its own: RocketMQ counts from 0 when a topic is made again, and the log has the records of the
- * deleted one. */
+/* Whether the queue has later records than that of the unit. If so, a missing unit does not belong
+ * to the queue: RocketMQ counts from 0 when a topic is made again, and the log has the records of
+ * the deleted topic. */
 static bool is_covered(struct rmq_queue *queue, const struct rmq_unit *unit)
 {
     return !queue->is_incomplete &&
            unit->physical_offset + unit->size < rmq_queue_physical_end(queue);
 }
 
-/* A queue that a record calls for, and how. */
+/* A queue that a record enters. */
 struct place {
     const char *topic;
     size_t topic_size;
@@ -77,7 +77,7 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct place *place,
     struct rmq_queue **recent = recall(dispatcher, topic, topic_size, queue_id);
 
     int status = RMQ_OK;
-    /* A turned bit could ask for a gap as large as the disk. */
+    /* A damaged bit could require a gap as large as the disk. */
     if (!rmq_is_queue_offset_possible(unit->queue_offset, unit->physical_offset, place->is_batch))
         return rmq_fail(err, RMQ_CORRUPT, unit->physical_offset,
                         "record at %" PRId64 " has the queue offset %" PRId64
@@ -90,8 +90,8 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct place *place,
 
     struct rmq_queue *queue = *recent;
     if (status == RMQ_INVALID)
-        return RMQ_OK; /* A name no folder can have, or a negative queue: the record stays in the
-                          log alone. */
+        return RMQ_OK; /* A name that no folder can have, or a negative queue: the record enters no
+                          queue. */
 
     bool is_removed = status == RMQ_OK && unit->physical_offset < queue->removed_until;
     if (status == RMQ_OK && (parts & RMQ_TO_REMOVED || is_removed)) {
@@ -128,7 +128,7 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct place *place,
     return status;
 }
 
-/* The next piece of text up to ',' from *at on; false behind the last. */
+/* The next piece of text up to ',' from *at on; false after the last piece. */
 static bool next_token(struct rmq_slice text, size_t *at, struct rmq_slice *token)
 {
     assert(token);

@@ -8,14 +8,14 @@
 
 #define RMQ_FLUSH_PAGE 4096
 #define RMQ_CHECKPOINT_INTERVAL_MS 1000
-/* Queues whose syncs are shared out among threads at a time. */
+/* Number of queues whose syncs are distributed among threads at a time. */
 #define RMQ_QUEUES_TOGETHER 1024
-/* How long a writer that waits for the checkpoint waits before it requests it again. */
+/* A writer that waits for the checkpoint requests it again after this long. */
 #define RMQ_HURRY_MS 10
 
 /* ---- the checkpoint ---- */
 
-/* Acknowledgements raise the confirm offset where nothing may wait for a checkpoint in progress. */
+/* Acknowledgements raise the confirm offset, and must not wait for a checkpoint in progress. */
 static void note_confirmed(struct rmq_flusher *flusher)
 {
     if (atomic_load(&flusher->dispatcher->confirm_offset) < 0)
@@ -49,8 +49,8 @@ int rmq_flusher_save(struct rmq_flusher *flusher, struct rmq_error *err)
     return status;
 }
 
-/* Shows the mark to readers of other processes: it bounds what they may trust. The
- * device gets it with the next checkpoint that is saved. */
+/* Publishes the mark for readers in other processes: they may trust only bytes before it. It
+ * reaches the device with the next saved checkpoint. */
 static int publish(struct rmq_flusher *flusher, struct rmq_error *err)
 {
     assert(flusher->vfs && flusher->options.checkpoint_path);
@@ -68,9 +68,9 @@ static int publish(struct rmq_flusher *flusher, struct rmq_error *err)
     return status == RMQ_NOT_FOUND ? RMQ_OK : status;
 }
 
-/* The place recovery must start at the latest: the last record whose queue entries are durable, or,
- * where either release of Java may recover the store, the first record of the index file that it
- * would throw away. */
+/* The latest offset at which recovery may start: the last record whose queue entries are durable
+ * or, where either release of RocketMQ may recover the store, the first record of the index file
+ * that the release would drop. */
 static void bound_by_index(struct rmq_flusher *flusher, int64_t *offset, int64_t *timestamp)
 {
     assert(*offset >= 0);
@@ -86,7 +86,7 @@ static void bound_by_index(struct rmq_flusher *flusher, int64_t *offset, int64_t
     *offset = 0;
     *timestamp = 0;
     if (rmq_file_queue_pin(&flusher->log->files, begin, &file, NULL) != RMQ_OK)
-        return; /* Expired: everything still in the log may be needed. */
+        return; /* That record is expired: all records in the log may be needed. */
 
     int64_t at = begin - file->start;
     int64_t wrote = atomic_load_explicit(&file->wrote, memory_order_acquire);
@@ -105,7 +105,7 @@ static void note_log_flushed(struct rmq_flusher *flusher, int64_t timestamp)
     flusher->checkpoint.physic_timestamp = timestamp;
     if (flusher->options.compatibility == RMQ_COMPATIBLE_5_3)
         flusher->checkpoint.logics_timestamp =
-            timestamp; /* 5.3: dispatched, whether flushed or not */
+            timestamp; /* 5.3: dispatched, but maybe not flushed */
     flusher->checkpoint.index_timestamp = atomic_load(&flusher->dispatcher->index_timestamp);
     pthread_mutex_unlock(&flusher->checkpoint_lock);
 }
@@ -127,7 +127,7 @@ static void note_queues_flushed(struct rmq_flusher *flusher, int64_t offset, int
 
 /* ---- writers that are ahead of the checkpoint ---- */
 
-/* Number of the log file from which the last checkpoint covers less than all. */
+/* Number of the first log file that the last checkpoint does not cover completely. */
 static int64_t covered_file(struct rmq_flusher *flusher)
 {
     assert(flusher->log->files.options.file_size > 0);
@@ -137,13 +137,13 @@ static int64_t covered_file(struct rmq_flusher *flusher)
     return (covered > start ? covered : start) / flusher->log->files.options.file_size;
 }
 
-/* How many log files `offset` is ahead of the last checkpoint. */
+/* Number of log files between the last checkpoint and `offset`. */
 static int64_t files_ahead(struct rmq_flusher *flusher, int64_t offset)
 {
     return offset / flusher->log->files.options.file_size - covered_file(flusher);
 }
 
-/* Lets writers come by once the log ends `files` files after the last checkpoint. */
+/* From `files` files after the last checkpoint on, writers call on_far_ahead. */
 static void hold_after(struct rmq_flusher *flusher, int64_t files)
 {
     assert(files > 0);
@@ -199,7 +199,8 @@ int rmq_flusher_unmark(struct rmq_flusher *flusher, struct rmq_error *err)
 
 /* ---- flushing ---- */
 
-/* Recovery takes a log that ends before the mark for damaged, so it names the end of a record. */
+/* Recovery treats a log that ends before the mark as damaged, so the mark is the end of a
+ * record. */
 static void mark_flushed(struct rmq_flusher *flusher, int64_t dispatched)
 {
     assert(dispatched >= 0);
@@ -208,8 +209,8 @@ static void mark_flushed(struct rmq_flusher *flusher, int64_t dispatched)
     pthread_mutex_lock(&flusher->checkpoint_lock);
     flusher->checkpoint.flushed_offset = dispatched < flushed ? dispatched : flushed;
 
-    /* What readers see is confirmed. Where nothing is held back, a confirm offset of 0 says that
-     * the store never was a replica. */
+    /* All records that readers can see are confirmed. Without a bound, a confirm offset of 0 shows
+     * that the store never was a replica. */
     int64_t confirm = atomic_load(&flusher->dispatcher->confirm_offset);
     int64_t *kept = &flusher->checkpoint.confirm_offset;
     if (!rmq_dispatcher_is_bound(flusher->dispatcher) || confirm > dispatched)
@@ -241,7 +242,7 @@ static int flush_log(struct rmq_flusher *flusher, int32_t least_pages, struct rm
     return status;
 }
 
-/* Has the device begin with all queues that a thorough round is about to wait for. */
+/* Starts the writes of all queues that a thorough round is about to sync. */
 static void start_queues(struct rmq_flusher *flusher)
 {
     assert(flusher->queues);
@@ -260,7 +261,7 @@ static int flush_queue(void *queues, size_t item, struct rmq_error *err)
     return rmq_queue_flush(chosen[item], err);
 }
 
-/* Syncs each queue that has so many pages to write. */
+/* Syncs each queue with at least so many pages to write. */
 static int flush_each_queue(struct rmq_flusher *flusher, int32_t least_pages, struct rmq_error *err)
 {
     assert(least_pages >= 0);
@@ -287,7 +288,7 @@ static int flush_queues(struct rmq_flusher *flusher, int32_t least_pages, struct
 
     int64_t timestamp = atomic_load(&flusher->dispatcher->last_timestamp);
     int64_t offset = atomic_load(&flusher->dispatcher->last_offset);
-    /* Recovery takes a log that ends before the record named by the checkpoint for damaged. */
+    /* Recovery treats a log that ends before the checkpoint's record as damaged. */
     int status = least_pages > 0 ? RMQ_OK : flush_log(flusher, 0, err);
     if (least_pages == 0)
         start_queues(flusher);
@@ -318,7 +319,7 @@ static void let_writers_on(struct rmq_flusher *flusher)
     pthread_mutex_unlock(&flusher->lock);
 }
 
-/* Nothing is known of the bytes that a failed sync was for. A sync that had no descriptor did not
+/* After a failed sync the state of its bytes is unknown. A sync that had no descriptor did not
  * begin, and the next round does it. */
 static void note_failure(struct rmq_flusher *flusher, const struct rmq_error *err)
 {
@@ -375,7 +376,7 @@ static void keep_up(void *owner, bool may_work)
 
     while (files_ahead(flusher, end) > RMQ_CHECKPOINT_LOG_FILES_MAX && !flusher->stop &&
            atomic_load(&flusher->failure->status) == RMQ_OK) {
-        /* What is not confirmed is not dispatched, however long its writer waits. */
+        /* Unconfirmed records are not dispatched, however long their writer waits. */
         if (rmq_dispatcher_is_bound(flusher->dispatcher) || rmq_monotonic_ms() >= deadline_ms) {
             hold_after(flusher, files_ahead(flusher, end) + 1);
             break;
@@ -463,8 +464,7 @@ static int flush_due(struct rmq_flusher *flusher, struct timers *timers, bool is
     status = (checkpoint_due || queues_thorough ? rmq_flusher_save : publish)(flusher, err);
     if (queues_thorough && status == RMQ_OK)
         let_writers_on(flusher);
-    /* An old checkpoint claims less, not something wrong: a full disk is not a reason to give up.
-     */
+    /* An old checkpoint covers less, but is not wrong: a full disk is not a reason to stop. */
     return status == RMQ_NO_SPACE ? RMQ_OK : status;
 }
 
@@ -474,8 +474,8 @@ static int turn(struct rmq_flusher *flusher, struct timers *timers, bool is_hurr
     int status = RMQ_OK;
 
     pthread_mutex_lock(&flusher->round_lock);
-    /* Under the lock: a change of the log that failed meanwhile may have left bytes of it in place
-     * and taken others away. No checkpoint may vouch for them. */
+    /* Under the lock: a cut that failed meanwhile may have removed only a part of the bytes. No
+     * checkpoint may cover them. */
     if (atomic_load(&flusher->failure->status) == RMQ_OK)
         status = flush_due(flusher, timers, is_hurried, rmq_monotonic_ms(), err);
     pthread_mutex_unlock(&flusher->round_lock);
@@ -515,8 +515,9 @@ static void *run(void *argument)
             note_failure(flusher, &error);
         pthread_mutex_lock(&flusher->lock);
         if (atomic_load(&flusher->failure->status) != RMQ_OK && !flusher->stop)
-            pthread_cond_wait(&flusher->wanted,
-                              &flusher->lock); /* Nothing may be claimed durable any more. */
+            pthread_cond_wait(
+                &flusher->wanted,
+                &flusher->lock); /* No byte may be recorded as durable from here on. */
     }
     pthread_mutex_unlock(&flusher->lock);
     return NULL;

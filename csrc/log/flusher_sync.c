@@ -5,7 +5,7 @@
 
 #include "log/flusher.h"
 
-/* How long the thread waits for a sync that another thread leads before it looks again. */
+/* How long the thread waits for a sync led by another thread before it checks again. */
 #define RMQ_FLUSH_PATIENCE_MS 3600000
 
 /* ---- group commit ---- */
@@ -19,7 +19,7 @@ static void release(struct rmq_flusher *flusher, struct rmq_flush_waiter *waiter
     atomic_store_explicit(&waiter->is_queued, false, memory_order_release);
 }
 
-/* Releases the waiters whose sync is over, and the first of the others, which leads next; the
+/* Releases the waiters whose sync has ended, and the first of the others, which leads next. The
  * caller holds the lock. Returns whether there is such a leader. */
 static bool release_finished(struct rmq_flusher *flusher, bool failed)
 {
@@ -49,7 +49,7 @@ static bool release_finished(struct rmq_flusher *flusher, bool failed)
     return has_leader;
 }
 
-/* Waits for callers to queue up. The caller leads, and does not hold the lock. */
+/* Waits until callers have queued up. The calling thread leads, and does not hold the lock. */
 static void gather(struct rmq_flusher *flusher, int64_t timeout_ms)
 {
     assert(timeout_ms >= 0);
@@ -73,7 +73,7 @@ static void gather(struct rmq_flusher *flusher, int64_t timeout_ms)
     pthread_mutex_unlock(&flusher->lock);
 }
 
-/* The requesters look again; the caller holds the lock. */
+/* Lets the requesters check the flushed offset; the caller holds the lock. */
 static void tell_watches(struct rmq_flusher *flusher)
 {
     const uint64_t one = 1;
@@ -85,8 +85,7 @@ static void tell_watches(struct rmq_flusher *flusher)
     flusher->watches = NULL;
 }
 
-/* Syncs the log for all that have written by now. The caller set `syncing` and does not hold the
- * lock. */
+/* Syncs the log up to its present end. The caller has set `syncing` and does not hold the lock. */
 static int lead(struct rmq_flusher *flusher, struct rmq_error *err)
 {
     assert(err);
@@ -147,8 +146,8 @@ static bool await_release(struct rmq_flusher *flusher, struct rmq_flush_waiter *
     }
 }
 
-/* Queues up behind the leader; the caller holds the lock, which is let go of. *leads is whether
- * the next sync is the caller's to do. RMQ_FLUSH_TIMEOUT. */
+/* Queues the caller up. The caller holds the lock, which is released. *leads is whether the caller
+ * leads the next sync. RMQ_FLUSH_TIMEOUT. */
 static int queue_up(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms, bool *leads,
                     struct rmq_error *err)
 {
@@ -233,7 +232,7 @@ static int reach(struct rmq_flusher *flusher, int64_t offset, int64_t timeout_ms
         }
     }
 
-    /* A store that acknowledges after flushing shows messages only now. */
+    /* A store that acknowledges after flushing publishes messages only at this point. */
     rmq_dispatcher_nudge(flusher->dispatcher);
     return status;
 }
@@ -252,7 +251,7 @@ int rmq_flusher_sync(struct rmq_flusher *flusher, int64_t offset, struct rmq_err
     return reach(flusher, offset, RMQ_FLUSH_PATIENCE_MS, false, err);
 }
 
-/* ---- syncs that are asked for ---- */
+/* ---- requested syncs ---- */
 
 static void *sync_for_watches(void *argument)
 {
@@ -272,7 +271,7 @@ static void *sync_for_watches(void *argument)
 
         int status = rmq_flusher_sync(flusher, offset, NULL);
         pthread_mutex_lock(&flusher->lock);
-        /* It need not have been a sync that failed. */
+        /* The failure may have been another than a sync. */
         if (status != RMQ_OK)
             tell_watches(flusher);
     }

@@ -42,12 +42,12 @@ static bool names_queue(const struct rmq_record *record, const struct rmq_queue 
 }
 
 enum leads {
-    LEADS_NOWHERE,   /* to no record of the unit's size */
-    LEADS_ELSEWHERE, /* to a record of another place in another queue */
+    LEADS_NOWHERE,   /* to bytes that are not a record of the unit's size */
+    LEADS_ELSEWHERE, /* to a record with another position in another queue */
     LEADS_HOME,
 };
 
-/* Nothing can be said against a unit whose file was deleted. */
+/* A unit whose file was deleted cannot be shown to be wrong. */
 static enum leads follow(struct rmq_file_queue *files, const struct rmq_queue *queue,
                          const struct rmq_unit *unit)
 {
@@ -78,8 +78,8 @@ static enum leads follow(struct rmq_file_queue *files, const struct rmq_queue *q
     return leads;
 }
 
-/* Goes back from the queue's last unit to the last one whose record lies before `end` and is its
- * own, or lies before `from`; *kept is the number after that. */
+/* Goes back from the queue's last unit to the last unit whose record is before `from`, or is before
+ * `end` and is the unit's own. *kept is the number after that unit. */
 static int look_back(struct rmq_file_queue *files, struct rmq_queue *queue, int64_t from,
                      int64_t end, int64_t *kept, struct rmq_log_end_facts *facts,
                      struct rmq_error *err)
@@ -95,7 +95,7 @@ static int look_back(struct rmq_file_queue *files, struct rmq_queue *queue, int6
         int64_t low = *kept - first > PORTION ? *kept - PORTION : first;
         int status = rmq_queue_units(queue, low, *kept, units, &count, err);
         if (status != RMQ_OK || count < (size_t)(*kept - low))
-            return status; /* fewer: its file went meanwhile */
+            return status; /* fewer than requested: the file was removed meanwhile */
 
         for (; count > 0; --count, --*kept) {
             const struct rmq_unit *unit = &units[count - 1];

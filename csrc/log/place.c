@@ -6,7 +6,7 @@
 
 #include "log/turn.h"
 
-/* Bytes of records after which others may have the put lock. */
+/* After this many bytes, other writers may have the put lock. */
 #define RMQ_PLACE_TURN_SIZE (64 << 10)
 
 /* ---- validation ---- */

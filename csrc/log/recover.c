@@ -62,8 +62,8 @@ static int64_t last_physical_end(struct rmq_queue_table *queues)
     return end;
 }
 
-/* Before index files that begin at offset are dropped: a crash in between must find the way back to
- * it. */
+/* Called before index files that begin at offset are dropped: after a crash in between, recovery
+ * must start at offset again. */
 static int lower_checkpoint(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
                             const struct rmq_recovery_options *options, int64_t offset,
                             struct rmq_error *err)
@@ -78,7 +78,7 @@ static int lower_checkpoint(struct rmq_dispatcher *dispatcher, struct rmq_checkp
                                 checkpoint, err);
 }
 
-/* The index files that the checkpoint does not vouch for go. */
+/* Drops the index files that the checkpoint does not cover. */
 static int discard_index(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
                          const struct rmq_recovery_options *options, struct rmq_error *err)
 {
@@ -120,7 +120,7 @@ static int truncate_queues(struct rmq_dispatcher *dispatcher, int64_t log_end,
     return status;
 }
 
-/* ---- what is missing of queues and index ---- */
+/* ---- missing entries of queues and index ---- */
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -128,7 +128,7 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 /* Lowers *bound to the log offset from which on queues or index may lack entries, by queue_ends.h
- * and by where the files of the queues begin. Queues are not rewound yet. */
+ * and by the starts of the queues' files. Queues are not rewound yet. */
 static int find_lost(struct rmq_dispatcher *dispatcher, int64_t *bound, struct rmq_error *err)
 {
     assert(*bound == INT64_MAX);
@@ -148,7 +148,7 @@ static int find_lost(struct rmq_dispatcher *dispatcher, int64_t *bound, struct r
     return status;
 }
 
-/* The same for rewound queues, which may be shorter than they were. */
+/* The same for rewound queues, which may be shorter than they were when the store was closed. */
 static void find_short(struct rmq_dispatcher *dispatcher, int64_t *bound)
 {
     assert(bound);
@@ -159,7 +159,7 @@ static void find_short(struct rmq_dispatcher *dispatcher, int64_t *bound)
             *bound = least(*bound, rmq_queue_physical_end(queue));
 }
 
-/* Has the walk begin at *start, as early as bound requires. */
+/* Lets the walk begin at *start, as early as bound requires. */
 static int begin_at(struct rmq_dispatcher *dispatcher, int64_t bound, int64_t *start,
                     struct rmq_error *err)
 {
@@ -177,7 +177,8 @@ static bool has_incomplete(struct rmq_queue_table *queues)
     return queue != NULL;
 }
 
-/* What the log brings back goes first; a crash in between must find the way back to all of it. */
+/* Drops the entries that the walk enters again. After a crash in between, the walk must begin at
+ * the same offset again. */
 static int clear_incomplete(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkpoint,
                             const struct rmq_recovery_options *options,
                             const struct rmq_recovery *recovery, struct rmq_error *err)
@@ -195,8 +196,8 @@ static int clear_incomplete(struct rmq_dispatcher *dispatcher, struct rmq_checkp
     return status;
 }
 
-/* After a crash: only what the checkpoint vouches for counts; *start is where the walk has to
- * begin. */
+/* After a crash: only entries that the checkpoint covers count. *start is the offset at which the
+ * walk has to begin. */
 static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
                     int64_t *start, struct rmq_error *err)
 {
@@ -209,8 +210,8 @@ static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoi
         bound = rmq_index_unsafe_begin(dispatcher->index, checkpoint->index_timestamp,
                                        checkpoint->logics_physical_offset);
 
-    /* The timestamps of a 5.3 checkpoint do not say which pages of queues and index are durable: 0
-     * takes none. */
+    /* The timestamps of a 5.3 checkpoint do not show which pages of queues and index are durable: 0
+     * keeps none. */
     if (checkpoint->logics_physical_offset < bound)
         bound = checkpoint->logics_physical_offset;
 
@@ -231,7 +232,7 @@ static int distrust(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoi
     return status == RMQ_OK ? rewind_queues(dispatcher, *start, err) : status;
 }
 
-/* After a clean stop: queues as they are. */
+/* After a clean stop: keeps queues as they are. */
 static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *durable,
                  struct rmq_error *err)
 {
@@ -251,8 +252,8 @@ static int trust(struct rmq_dispatcher *dispatcher, int64_t *start, int64_t *dur
     *durable = last_physical_end(dispatcher->queues);
     int64_t bound = *durable;
     if (dispatcher->index && dispatcher->index->count == 0) {
-        bound = -1; /* Even without keys a store has an index file: it was lost, or is asked for
-                       only now. */
+        bound = -1; /* Even without keys a store has an index file. It was lost, or the index was
+                       just switched on. */
     } else if (dispatcher->index && rmq_index_newest_begin(dispatcher->index) != INT64_MAX) {
         int64_t indexed = rmq_index_last_physical_offset(dispatcher->index);
         bound = indexed < bound ? indexed : bound;
@@ -289,11 +290,11 @@ int rmq_recover_holds_nul(struct rmq_file_queue *files, int64_t offset, bool *ho
 }
 
 struct found {
-    int64_t last_timestamp; /* of the log; -1: it has no records */
-    /* What is before it is entered already, in queues that were rewound as well as in the index. It
-     * is the place of a record that may be entered, or where the walk began. */
+    int64_t last_timestamp; /* of the last record of the log; -1: the log is empty */
+    /* Records before it are entered already, in queues that were rewound and in the index. It is
+     * the offset of a record that may be entered, or the start of the walk. */
     int64_t enter_offset;
-    int64_t entered; /* records before it */
+    int64_t entered; /* number of records before it */
 };
 
 static void enter_all(const struct rmq_recovery *recovery, struct found *found)
@@ -302,8 +303,8 @@ static void enter_all(const struct rmq_recovery *recovery, struct found *found)
     found->entered = 0;
 }
 
-/* The index takes the keys of its last record once more, since a full disk may have kept it from
- * taking all; that of a closed store has all. */
+/* The keys of the index's last record are entered again, since a full disk may have prevented some
+ * of them. The index of a closed store has all keys. */
 static int64_t indexed_offset(struct rmq_dispatcher *dispatcher,
                               const struct rmq_recovery_options *options)
 {
@@ -312,8 +313,7 @@ static int64_t indexed_offset(struct rmq_dispatcher *dispatcher,
                : -1;
 }
 
-/* Finds where the log ends. Everything that recovery may refuse it refuses here, before it changes
- * anything. */
+/* Finds the end of the log. Every check that may fail is made here, before any file changes. */
 static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
                   int64_t durable, struct rmq_scan_ahead *ahead, struct rmq_recovery *recovery,
                   struct found *found, struct rmq_error *err)
@@ -357,8 +357,8 @@ static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_o
     if (options->was_closed || last_offset < durable)
         return RMQ_OK;
 
-    /* The body's CRC says nothing about what follows the body. A last record whose topic or
-     * properties hold a NUL was on its way to the device when the power went. */
+    /* The body's CRC does not cover the bytes after the body. A last record whose topic or
+     * properties have a NUL was being written to the device when the power failed. */
     bool is_torn = false;
     status = rmq_recover_holds_nul(&dispatcher->log->files, last_offset, &is_torn, err);
     if (status == RMQ_OK && is_torn) {
@@ -371,8 +371,8 @@ static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_o
     return status;
 }
 
-/* Enters the records that were surveyed; where entering them would store nothing, only the last
- * one of them, which tells the dispatcher how far it is and sees to it that there is an index. */
+/* Enters the surveyed records. If entering them would store nothing, only the last one is entered:
+ * this sets the dispatcher's position and ensures that there is an index file. */
 static int enter(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
                  const struct found *found, struct rmq_recovery *recovery, struct rmq_error *err)
 {
@@ -413,9 +413,9 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_op
     return status;
 }
 
-/* ---- what lies behind the end ---- */
+/* ---- the bytes after the end ---- */
 
-/* Copies what lies behind the end when whole records are among it. */
+/* Copies the bytes after the end if they contain whole records. */
 static int save_cut(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
                     struct rmq_recovery *recovery, struct rmq_error *err)
 {
@@ -441,9 +441,9 @@ static int save_cut(struct rmq_dispatcher *dispatcher, const struct rmq_recovery
                             : status;
 }
 
-/* Where the checkpoint does not name how far the log was flushed. Files are filled and flushed in
- * order: a whole record at the head of a later file shows that this place was full once, and what
- * is wrong here is most probably damage. */
+/* For a checkpoint that does not say how far the log was flushed. Files are filled and flushed in
+ * order: a whole record at the head of a later file shows that this file was full, so bad bytes
+ * here are most probably damage. */
 static bool later_file_begins(struct rmq_file_queue *files, int64_t end, int64_t *begin)
 {
     assert(end >= 0 && begin);
@@ -513,8 +513,9 @@ int rmq_recover_removed(struct rmq_dispatcher *dispatcher, int64_t log_end, stru
     return status == RMQ_END ? rmq_removed_queues_save(dispatcher->queues, NULL, err) : status;
 }
 
-/* A crash may have left files of queues that are in the saved entries. Before that call the
- * checkpoint named nothing after the offset of an entry: what follows it is walked. */
+/* After a crash, queues that are in the saved entries may still have files. The checkpoint was
+ * limited to the offsets of the entries before they were saved, so the walk covers all later
+ * records. */
 static int finish_removing(struct rmq_dispatcher *dispatcher, int64_t start, struct rmq_error *err)
 {
     assert(start >= 0);
@@ -527,7 +528,7 @@ static int finish_removing(struct rmq_dispatcher *dispatcher, int64_t start, str
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole recovery ---- */
 
 int rmq_recover_index(struct rmq_dispatcher *dispatcher, int64_t log_end, struct rmq_error *err)
 {
@@ -568,7 +569,7 @@ static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *chec
     if (status == RMQ_OK)
         status = rmq_recover_removed(dispatcher, end, err);
 
-    /* Queues first: they may not point behind a log that lost its last file. */
+    /* Queues first: they must not point past the end of a log that lost its last file. */
     if (status == RMQ_OK)
         status = truncate_queues(dispatcher, end, err);
     if (status == RMQ_OK)
@@ -586,8 +587,8 @@ static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *chec
     if (status != RMQ_OK)
         return status;
 
-    /* A process that died left its last bytes in memory only; they count as durable from here on.
-     */
+    /* The last bytes of a process that died may be in memory only; they count as durable from here
+     * on. */
     if (!options->was_closed)
         rmq_file_queue_distrust(files, recovery->start_offset);
     status = rmq_file_queue_flush(files, err);
@@ -608,7 +609,7 @@ static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *chec
     return status;
 }
 
-/* From here on files change: until the store is closed a start must find the marker. */
+/* From here on files change. Until the store is closed, the next start must find the marker. */
 static int accept(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
                   struct rmq_error *err)
 {
@@ -642,8 +643,8 @@ static int recover_without_log(struct rmq_dispatcher *dispatcher,
         status = rmq_file_queue_truncate(&dispatcher->log->files, 0, err);
     if (status == RMQ_OK)
         status = rmq_recover_removed(dispatcher, 0, err);
-    /* A crash between the two ends of a cut to nothing leaves keys: they would hide those to come.
-     */
+    /* A crash between the two steps of dropping the whole log leaves keys, which would hide later
+     * ones. */
     if (status == RMQ_OK)
         status = rmq_recover_index(dispatcher, 0, err);
     return status;
@@ -659,7 +660,7 @@ static unsigned checks_of(const struct rmq_recovery_options *options)
                                                 : RMQ_CHECK_BODY_CRC | RMQ_CHECK_PROPERTY_CRC);
 }
 
-/* The walk ended before records that were durable: refuses unless RocketMQ cut them. */
+/* The walk ended before durable records: fails, unless RocketMQ cut them. */
 static int explain_end(struct rmq_dispatcher *dispatcher, const struct rmq_checkpoint *checkpoint,
                        const struct rmq_scan *scan, int64_t durable, int64_t last_timestamp,
                        struct rmq_recovery *recovery, struct rmq_error *err)
@@ -680,7 +681,8 @@ static int explain_end(struct rmq_dispatcher *dispatcher, const struct rmq_check
     return status;
 }
 
-/* After a survey met records whose queues lack what is before: the walk begins with the log. */
+/* Called when a survey found records whose queues lack earlier units: the walk begins at the start
+ * of the log. */
 static int begin_earlier(struct rmq_dispatcher *dispatcher,
                          const struct rmq_recovery_options *options, struct rmq_recovery *recovery,
                          struct rmq_error *err)
@@ -766,7 +768,8 @@ int rmq_recover(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *checkp
 
     rmq_scan_ahead_finish(&ahead);
 
-    /* Units of what RocketMQ cut may stand among those of what it kept: all are entered again. */
+    /* Entries of records that RocketMQ cut may be between those of remaining records: all are
+     * entered again. */
     if (status == RMQ_OK && recovery->was_cut) {
         enter_all(recovery, &found);
         status = rewind_queues(dispatcher, recovery->start_offset, err);

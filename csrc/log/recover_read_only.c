@@ -32,10 +32,10 @@ static bool is_whole(struct rmq_file_queue *files, const struct rmq_unit *unit, 
     return whole;
 }
 
-/* The writer of the log completes a record before a unit points at it, and may be in the middle of
- * the next record. The walk therefore begins after the last record that a queue points at; its end
- * is *known. When that record is not whole, the writer has crashed and the end of the log is torn:
- * then the walk begins at the start of a file. */
+/* The writer of the log completes a record before a unit points at it, and may be writing the next
+ * record. The walk therefore begins after the last record that a queue points at; its end is
+ * *known. If that record is not whole, the writer has crashed and the end of the log is torn: then
+ * the walk begins at the start of a file. */
 static int find_read_only_start(struct rmq_file_queue *files, struct rmq_queue_table *queues,
                                 struct place *start, int64_t *known, struct rmq_error *err)
 {
@@ -75,7 +75,7 @@ static int find_read_only_start(struct rmq_file_queue *files, struct rmq_queue_t
     return RMQ_OK;
 }
 
-/* Walks on to the end of the whole records. */
+/* Walks to the end of the whole records. */
 static int walk_read_only(struct rmq_file_queue *files, struct place *place, struct rmq_error *err)
 {
     assert(place->offset >= 0);
@@ -98,7 +98,7 @@ static int walk_read_only(struct rmq_file_queue *files, struct place *place, str
     if (status != RMQ_END)
         return status;
 
-    /* Its writer may be in the middle of the last record: see walk(). */
+    /* The writer may be in the middle of the last record: see walk(). */
     bool is_half = false;
     if (last >= 0 && (status = rmq_recover_holds_nul(files, last, &is_half, err)) != RMQ_OK)
         return status;
@@ -131,8 +131,8 @@ static int check_end(struct rmq_file_queue *files, struct rmq_queue_table *queue
     return RMQ_OK;
 }
 
-/* Sets the end of the log: at or after the end that queues point at, unless RocketMQ cut the log
- * before it. A walk for the end begins at *from. */
+/* Sets the end of the log: at or after the end of the records that queues point at, unless RocketMQ
+ * cut the log before it. A walk for the end begins at *from. */
 static int find_read_only_end(struct rmq_file_queue *files, struct rmq_queue_table *queues,
                               const struct rmq_checkpoint *checkpoint,
                               struct rmq_recovery *recovery, int64_t *from, struct rmq_error *err)
@@ -157,7 +157,7 @@ static int find_read_only_end(struct rmq_file_queue *files, struct rmq_queue_tab
         if (checkpoint->flushed_offset > known)
             known = checkpoint->flushed_offset;
         if (recovery->was_closed && end.offset < known)
-            recovery->end_offset = known; /* damage, which shows where it is read */
+            recovery->end_offset = known; /* damage, which is reported when it is read */
         return RMQ_OK;
     }
 
@@ -169,7 +169,7 @@ static int find_read_only_end(struct rmq_file_queue *files, struct rmq_queue_tab
     if (status == RMQ_OK && recovery->was_closed)
         status = rmq_log_end_has_leftover(files, queues, *from, end.offset, &has_leftover, err);
 
-    /* As RocketMQ does, from the beginning of the file that holds the last record known. */
+    /* As in RocketMQ, from the beginning of the file that contains the last known record. */
     if (status == RMQ_OK && is_at_known && (!is_vouched || has_leftover)) {
         end = (struct place){*from, -1};
         status = walk_read_only(files, &end, err);
@@ -181,7 +181,7 @@ static int find_read_only_end(struct rmq_file_queue *files, struct rmq_queue_tab
     return status;
 }
 
-/* A checkpoint that cannot be read proves nothing durable, and does not prevent reading the log. */
+/* An unreadable checkpoint proves nothing durable, and does not prevent reading the log. */
 static int read_marks(struct rmq_vfs *vfs, const char *root, struct rmq_checkpoint *checkpoint,
                       bool *was_closed, struct rmq_error *err)
 {
@@ -203,7 +203,7 @@ static int read_marks(struct rmq_vfs *vfs, const char *root, struct rmq_checkpoi
     return status;
 }
 
-/* Nothing is built again here: what is not there is reported. */
+/* Nothing is rebuilt here: missing entries are reported. */
 static int find_incomplete(struct rmq_file_queue *files, struct rmq_queue_table *queues,
                            struct rmq_recovery *recovery, struct rmq_error *err)
 {

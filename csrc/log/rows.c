@@ -7,7 +7,7 @@
 #include "base/crc32.h"
 #include "log/commit_log.h"
 
-#define MICROSECONDS 1000 /* in a millisecond */
+#define MICROSECONDS 1000 /* microseconds in a millisecond */
 
 /* ---- cells ---- */
 
@@ -21,7 +21,7 @@ static size_t cell_size(int column)
     return column == RMQ_ROWS_BORN || column == RMQ_ROWS_STORED ? 8 : 4;
 }
 
-/* Cells from the first row's on; of texts, lists and maps one offset more is there. */
+/* Cells from the first row's on. Texts, lists and maps have one more offset than cells. */
 static int64_t cell_count(const struct rmq_rows *rows, int column)
 {
     const struct rmq_cells *cells = &rows->cells[column];
@@ -55,7 +55,7 @@ int rmq_rows_check(const struct rmq_rows *rows, struct rmq_error *err)
     return RMQ_OK;
 }
 
-/* index is one within cell_count. */
+/* index is at most cell_count. */
 static bool is_there(const struct rmq_rows *rows, int column, int64_t index)
 {
     assert(index >= 0);
@@ -88,7 +88,7 @@ static int64_t get_int64(const struct rmq_rows *rows, int column, int64_t index)
     return value;
 }
 
-/* The offsets of a text, list or map, which have to ascend within `limit`. */
+/* The offsets of a text, list or map, which must ascend up to `limit`. */
 static int get_range(const struct rmq_rows *rows, int column, int64_t index, int64_t limit,
                      int64_t *begin, int64_t *end, struct rmq_error *err)
 {
@@ -205,7 +205,7 @@ static int join_keys(const struct rmq_rows *rows, int64_t row, struct text *join
     return status;
 }
 
-/* Whether the pair says what a column of its own says already. */
+/* Whether the pair has the same name and value as another column. */
 static int is_repeated(struct rmq_slice name, struct rmq_slice value, struct rmq_slice own,
                        bool *repeated, struct rmq_error *err)
 {

@@ -24,7 +24,7 @@ void rmq_scan_finish(struct rmq_scan *scan)
     scan->file = NULL;
 }
 
-/* Pins the file that holds scan->offset; RMQ_NOT_FOUND when none does. */
+/* Pins the file that contains scan->offset; RMQ_NOT_FOUND when there is none. */
 static int enter_file(struct rmq_scan *scan, struct rmq_error *err)
 {
     if (scan->file && scan->offset >= scan->file->start &&
@@ -43,8 +43,8 @@ static int over(struct rmq_scan *scan, enum rmq_scan_verdict verdict)
     return RMQ_END;
 }
 
-/* Records of one log tend to be of like size: what is read four records ahead is probably near. A
- * wrong guess costs nothing, and no address faults. */
+/* Records of one log tend to have similar sizes: the record four positions ahead is probably near
+ * the guess. A wrong guess costs nothing: no address faults. */
 static inline void prefetch_ahead(const struct rmq_record *record)
 {
     uintptr_t ahead = (uintptr_t)record->data + 4 * (uintptr_t)record->total_size;
@@ -85,7 +85,8 @@ int rmq_scan_next(struct rmq_scan *scan, struct rmq_record *record, struct rmq_e
     }
 }
 
-/* Whether a record that is whole, sums up and names its own place lies here. */
+/* Whether there is a record here that is whole, matches its CRCs and has its own physical
+ * offset. */
 static bool is_record_at(const struct rmq_mapped_file *file, const uint8_t *base, int64_t at)
 {
     assert(at >= 0 && at + RMQ_RECORD_SIZE_MIN <= file->size);
@@ -98,7 +99,7 @@ static bool is_record_at(const struct rmq_mapped_file *file, const uint8_t *base
                              RMQ_CHECK_PLACE | RMQ_CHECK_BODY_CRC, &record, NULL) == RMQ_OK;
 }
 
-/* The magics share their first three bytes, which lie 4 behind the record's start. */
+/* The magics share their first three bytes, which are 4 bytes after the record's start. */
 static int64_t find_in_file(const struct rmq_mapped_file *file, const uint8_t *base, int64_t from)
 {
     assert(base && from >= 0);
@@ -128,7 +129,7 @@ int rmq_scan_resync(struct rmq_scan *scan, struct rmq_error *err)
         scan->offset = from;
         int status = enter_file(scan, err);
         if (status == RMQ_NOT_FOUND) {
-            /* A missing file: go on in the next one there is. */
+            /* A missing file: continues in the next existing one. */
             int64_t file_size = scan->files->options.file_size;
             from = from - from % file_size + file_size;
             if (from > rmq_file_queue_end(scan->files))

@@ -3,14 +3,14 @@
 #include <assert.h>
 #include <string.h>
 
-/* A walk over fewer bytes is done before a thread has started. */
+/* A walk over fewer bytes has ended before a thread could start. */
 #define RMQ_AHEAD_MIN (64 << 10)
-/* How often the thread says how far it is: seldom enough for the waking to cost nothing, often
- * enough for the other side to have work and to find the bytes in the cache. */
+/* How often the thread publishes its position: seldom enough that waking costs little, often enough
+ * that the caller has work and finds the bytes in the cache. */
 #define RMQ_AHEAD_STEP (2 << 20)
 
-/* Bytes that a waiting caller maps at a time, and how far from the checked ones they are at least
- * and at most: not where the thread is now, and not much more than it comes to soon. */
+/* Bytes that a waiting caller maps at a time, and their least and greatest distance from the
+ * checked bytes: not at the thread's position, and not much further than the thread gets soon. */
 #define RMQ_AHEAD_PIECE (2 << 20)
 #define RMQ_AHEAD_LEAD_MIN (4 << 20)
 #define RMQ_AHEAD_LEAD_MAX (64 << 20)
@@ -45,7 +45,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* Where nothing was written no pages are to be mapped: they would fill memory with zeros. */
+/* No pages are mapped after the end of the data: they would fill memory with zeros. */
 static int64_t find_data_end(struct rmq_file_queue *files)
 {
     struct rmq_mapped_file *last = NULL;
@@ -86,8 +86,8 @@ void rmq_scan_ahead_begin(struct rmq_scan_ahead *ahead, struct rmq_file_queue *f
         rmq_scan_begin(&ahead->scan, files, from, INT64_MAX, checks);
 }
 
-/* Maps the next piece for the thread, of which `checked` bytes are done; false when there is none
- * within reach. A failure shows where the thread comes to it. */
+/* Maps the next piece for the thread, which has checked bytes up to `checked`; false when no piece
+ * is within the distance. A failure shows when the thread gets to it. */
 static bool map_ahead(struct rmq_scan_ahead *ahead, int64_t checked)
 {
     struct rmq_mapped_file *file = NULL;
@@ -112,7 +112,8 @@ static bool map_ahead(struct rmq_scan_ahead *ahead, int64_t checked)
     return true;
 }
 
-/* Waits until more than what the caller walked is checked; false when nothing more is to come. */
+/* Waits until more records are checked than the caller has returned; false when no more will be
+ * checked. */
 static bool wait_for_more(struct rmq_scan_ahead *ahead)
 {
     assert(ahead->has_thread);
@@ -133,7 +134,7 @@ static bool wait_for_more(struct rmq_scan_ahead *ahead)
     return is_more;
 }
 
-/* Takes notice of the file that scan is in. */
+/* Notes the file that scan is in. */
 static void enter_file(struct rmq_scan_ahead *ahead, struct rmq_mapped_file *file)
 {
     assert(file != ahead->walked || !file);
@@ -164,7 +165,7 @@ int rmq_scan_ahead_next(struct rmq_scan_ahead *ahead, struct rmq_record *record,
         if (wait_for_more(ahead))
             continue;
 
-        /* Both stand at the same place; what the thread saw there is the end. */
+        /* Both are at the same offset; the thread's verdict about it is the end. */
         assert(ahead->scan.offset == ahead->front.offset);
         ahead->scan.verdict = ahead->front.verdict;
         ahead->scan.bad_size = ahead->front.bad_size;

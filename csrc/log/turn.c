@@ -31,7 +31,7 @@ int rmq_turn_refuse(struct rmq_error *err)
 
 /* ---- room; the caller holds the put lock ---- */
 
-/* Ends the last file with a blank record; nothing to do in a full one. */
+/* Ends the last file with a blank record; does nothing in a full file. */
 static int fill_blank(struct rmq_commit_log *log, struct rmq_error *err)
 {
     assert(rmq_spin_is_held(&log->put_lock) && log->files.last);

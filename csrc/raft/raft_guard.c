@@ -135,8 +135,8 @@ static int guarded_snapshot_put(struct raft_io *io, unsigned trailing,
     return checked(node, "writing a snapshot", status);
 }
 
-/* libraft removes the entries of a failed write, and then wants a snapshot for a peer that has
- * them. Where the disk has no snapshot yet, libraft takes uninitialized memory for one. */
+/* libraft removes the entries of a failed write, and then requests a snapshot for a peer that has
+ * them. If the disk has no snapshot yet, libraft uses uninitialized memory for one. */
 static int guarded_snapshot_get(struct raft_io *io, struct raft_io_snapshot_get *req,
                                 raft_io_snapshot_get_cb cb)
 {

@@ -1,4 +1,5 @@
-/* raft_machine.c -- the state machine of a Raft node: it passes everything on as events. */
+/* raft_machine.c -- the state machine of a Raft node. It turns all of libraft's calls into
+ * events. */
 #include <assert.h>
 #include <endian.h>
 #include <stdlib.h>
@@ -95,7 +96,7 @@ static int machine_snapshot_async(struct raft_fsm *fsm, struct raft_buffer *bufs
     return 0;
 }
 
-/* On the loop's thread: the snapshot is written, or was given up. */
+/* On the loop's thread: the snapshot is written, or was abandoned. */
 static int machine_snapshot_finalize(struct raft_fsm *fsm, struct raft_buffer *bufs[],
                                      unsigned *n_bufs)
 {

@@ -104,7 +104,7 @@ static int make(struct rmq_raft **made, const struct rmq_raft_options *options,
         if (status == 0)
             status = raft_uv_init(&node->io, &node->loop, options->directory, &node->transport);
         if (status == 0) {
-            node->io.version = 2; /* It has async_work. */
+            node->io.version = 2; /* version 2 of raft_io has async_work */
             rmq_raft_guard_io(node);
             rmq_raft_init_machine(node);
             const char *own = options->bind_address;

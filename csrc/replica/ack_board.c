@@ -9,23 +9,24 @@
 /* Puts with one need, by end offset. */
 struct line {
     struct rmq_ack_waiter *first, *last;
-    struct line *before, *after; /* lines that are not empty */
+    struct line *before, *after; /* in the list of lines that are not empty */
 };
 
 struct rmq_ack_board {
     struct rmq_ack_log log;
-    bool is_detached; /* the log is gone; its clock is not */
+    bool is_detached; /* the log is gone; its clock still works */
     pthread_mutex_t lock;
     struct rmq_ack_rule rule; /* its arrays are not kept */
     char reason[RMQ_ACK_REASON_SIZE];
     struct rmq_ack_slots slots;
     bool is_frozen;
     struct rmq_hook on_wait;
-    struct line lines[2][RMQ_ACK_COPIES_MAX + 1]; /* by needs_all and copies */
+    struct line lines[2][RMQ_ACK_COPIES_MAX + 1]; /* sorted by needs_all and copies */
     struct line *busy;
 
-    /* What a put looks at before its append, without the lock. term first: a need whose other
-     * fields are newer than its term is only told less. */
+    /* The fields that a put reads before its append, without the lock. term is read first: a put
+     * with an older term and a newer rule is never acknowledged, whereas a newer term with an older
+     * rule would be unsafe. */
     _Atomic uint64_t term;
     _Atomic int64_t lease_end_ms;
     _Atomic int64_t waiting, waiting_max;
@@ -69,7 +70,7 @@ void rmq_ack_board_destroy(struct rmq_ack_board *board)
     free(board);
 }
 
-/* ---- the log; but for the clock, the caller holds the lock ---- */
+/* ---- the log; the caller holds the lock, except for the clock ---- */
 
 static int64_t now_ms(const struct rmq_ack_board *board)
 {
@@ -99,9 +100,9 @@ static int64_t own_end(const struct rmq_ack_board *board)
     return flushed < end ? flushed : end;
 }
 
-/* ---- what replicas hold; the caller holds the lock ---- */
+/* ---- copies on replicas; the caller holds the lock ---- */
 
-/* -1: one that is waited for has not said. */
+/* -1: a waited replica has sent no acknowledgement. */
 static int64_t end_of_all(const struct rmq_ack_board *board, int64_t end)
 {
     return board->rule.is_missing ? -1 : rmq_ack_slots_end_of_waited(&board->slots, end);
@@ -123,8 +124,8 @@ static bool holds_lease(struct rmq_ack_board *board)
     return end_ms == INT64_MAX || now_ms(board) < end_ms;
 }
 
-/* Whether the master's own copy is all that is asked for: dispatching then follows the log by
- * itself, and an append has nothing to tell the board. */
+/* Whether the rule requires only the master's own copy: dispatching then follows the log without
+ * the board, and an append need not notify the board. */
 static bool follows_end(const struct rmq_ack_board *board)
 {
     const struct rmq_ack_rule *rule = &board->rule;
@@ -137,7 +138,7 @@ static bool follows_end(const struct rmq_ack_board *board)
     return rule->confirm_copies <= 1;
 }
 
-/* INT64_MAX: all that is in the log, now and later. */
+/* INT64_MAX: all bytes of the log, also later ones. */
 static int64_t end_to_confirm(const struct rmq_ack_board *board, int64_t end)
 {
     assert(end >= 0);
@@ -174,7 +175,7 @@ static void stand_in_line(struct rmq_ack_board *board, struct rmq_ack_waiter *wa
         board->busy = line;
     }
 
-    /* Puts come nearly in the order of the log. */
+    /* Puts arrive nearly in the order of the log. */
     struct rmq_ack_waiter *before = line->last;
     while (before && before->end_offset > waiter->end_offset)
         before = before->before;
@@ -236,8 +237,8 @@ static void resolve_first(struct rmq_ack_board *board, struct line *line, int32_
     *chain_end = &waiter->after;
 }
 
-/* A chain of those that have their copies. None without the lease: a master elected since may
- * lack them. */
+/* Returns the chain of puts that have their copies. Without the lease the chain is empty: a master
+ * that was elected meanwhile may lack these puts. */
 static struct rmq_ack_waiter *resolve(struct rmq_ack_board *board, int64_t end)
 {
     struct rmq_ack_waiter *chain = NULL, **chain_end = &chain;
@@ -256,7 +257,7 @@ static struct rmq_ack_waiter *resolve(struct rmq_ack_board *board, int64_t end)
     return chain;
 }
 
-/* Readers first, so that a put can be read when its caller hears of it. */
+/* Confirms first, so that a put can be read when its caller is notified. */
 static struct rmq_ack_waiter *evaluate(struct rmq_ack_board *board)
 {
     if (board->is_frozen)
@@ -379,8 +380,8 @@ static void take_rule(struct rmq_ack_board *board, const struct rmq_ack_rule *ru
     atomic_store(&board->status, rule->status);
 }
 
-/* As evaluate; sets *is_news when the confirm offset rose, which the sender of the log does not
- * know then: it did not hear of it by an acknowledgement. */
+/* As evaluate. *is_news is set when the confirm offset rose: the sender of the log does not know
+ * this yet, because no acknowledgement caused it. */
 static struct rmq_ack_waiter *evaluate_unheard(struct rmq_ack_board *board, bool *is_news)
 {
     assert(!board->is_detached);
@@ -392,7 +393,7 @@ static struct rmq_ack_waiter *evaluate_unheard(struct rmq_ack_board *board, bool
     return chain;
 }
 
-/* More of the master's own copy counts. */
+/* The flushed end of the master's copy has moved. */
 static void flushed(void *owner, bool may_work)
 {
     (void)may_work;
@@ -452,7 +453,7 @@ static void end_role(struct rmq_ack_board *board, bool is_detached)
     snprintf(board->reason, sizeof board->reason, "this store is no longer master");
 
     bool had_log = !board->is_detached;
-    /* A frozen board holds nothing open; the bound may belong to another board by now. */
+    /* A frozen board has no lines, and the confirm offset may belong to another board already. */
     if (had_log && !board->is_frozen)
         (void)hold(board);
 
@@ -556,8 +557,8 @@ void rmq_ack_board_reason(struct rmq_ack_board *board, int status, const struct 
     pthread_mutex_unlock(&board->lock);
 }
 
-/* Whether a put that comes has its outcome already; else it stands in line. The caller holds the
- * lock. */
+/* Whether the outcome of a new put is decided already; otherwise the put enters its line. The
+ * caller holds the lock. */
 static bool is_settled(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter)
 {
     assert(!waiter->is_resolved);
@@ -602,7 +603,7 @@ int64_t rmq_ack_board_begin_wait(struct rmq_ack_board *board, struct rmq_ack_wai
     bool is_over = is_settled(board, waiter);
     pthread_mutex_unlock(&board->lock);
 
-    /* It is in its line: the answer may come at once. */
+    /* The put is in its line: an acknowledgement may resolve it at once. */
     if (is_over)
         atomic_store_explicit(&waiter->resolved.has_happened, 1, memory_order_relaxed);
     else
@@ -619,7 +620,7 @@ void rmq_ack_board_end_wait(struct rmq_ack_board *board, struct rmq_ack_waiter *
 {
     if (rmq_event_wait(&waiter->resolved, 0) || rmq_ack_board_withdraw(board, waiter))
         return;
-    /* The thread that resolved it is about to report it. */
+    /* The thread that resolved the put is about to notify it. */
     while (!rmq_event_wait(&waiter->resolved, 1000))
         ;
 }

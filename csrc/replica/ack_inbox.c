@@ -49,7 +49,7 @@ static void put(struct rmq_ack_inbox *inbox, struct rmq_ack_waiter *waiter, bool
     *inbox->end = waiter;
     inbox->end = &waiter->after;
 
-    /* The thread that empties the inbox is woken once for a run of them. */
+    /* The thread that empties the inbox is woken once for a chain of puts. */
     if (is_last && !inbox->is_readable && inbox->fd >= 0) {
         inbox->is_readable = true;
         (void)!write(inbox->fd, &one, sizeof one);
@@ -62,7 +62,7 @@ void rmq_ack_notify(struct rmq_ack_waiter *chain)
     while (chain) {
         struct rmq_ack_waiter *waiter = chain;
         assert(waiter->is_resolved);
-        chain = waiter->after; /* Told, it may be gone. */
+        chain = waiter->after; /* Once notified, a put may be freed. */
         if (waiter->inbox)
             put(waiter->inbox, waiter, !chain || chain->inbox != waiter->inbox);
         else

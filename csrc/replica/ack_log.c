@@ -38,7 +38,7 @@ static struct rmq_hook *store_on_flushed(void *owner)
 
 static int64_t store_now_ms(void *owner)
 {
-    (void)owner; /* It may be closed. */
+    (void)owner; /* The store may be closed. */
     return rmq_monotonic_ms();
 }
 

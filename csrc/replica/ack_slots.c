@@ -34,7 +34,7 @@ struct rmq_ack_slot *rmq_ack_slots_find(struct rmq_ack_slots *slots, int32_t num
     return is_it ? slot : NULL;
 }
 
-/* ---- the order of those that count ---- */
+/* ---- the order of the slots that count ---- */
 
 static int64_t held_at(const struct rmq_ack_slots *slots, int32_t rank)
 {
@@ -50,7 +50,7 @@ static void put_at(struct rmq_ack_slots *slots, int32_t rank, int32_t place)
     slots->slots[place].rank = rank;
 }
 
-/* Brings a slot that counts to where its offset belongs. */
+/* Moves a slot that counts to the position of its offset. */
 static void sort_in(struct rmq_ack_slots *slots, const struct rmq_ack_slot *slot)
 {
     int32_t rank = slot->rank, last = slots->counted_count - 1;
@@ -69,7 +69,7 @@ static void sort_in(struct rmq_ack_slots *slots, const struct rmq_ack_slot *slot
 
 static void weigh(const struct rmq_ack_slots *slots, struct rmq_ack_slot *slot)
 {
-    /* An empty log stores no epochs, and has nothing to lose. */
+    /* An empty log stores no epochs, and has no bytes to lose. */
     bool knows = slot->epoch >= slots->epoch || slot->ack == 0;
     assert(slot->ack >= -1);
     slot->held = knows && slot->ack >= slots->epoch_start ? slot->ack : -1;

@@ -8,9 +8,9 @@
 #include "replica/pump_link.h"
 
 #define EVENTS_MAX 64
-/* Of RMQ_PUMP_NAP_MS, before the thread sleeps until it is woken. */
+/* Share of RMQ_PUMP_NAP_MS; afterwards the thread sleeps until it is woken. */
 #define NAPS_MAX 20
-/* What an event is of; links have greater numbers. */
+/* Identifies the source of an event; links have greater numbers. */
 enum { OF_WAKE, OF_LOG };
 
 /* ---- the lock, and notifications ---- */
@@ -29,7 +29,7 @@ void rmq_pump_leave(struct rmq_pump *pump)
         pthread_cond_signal(&pump->no_callers);
     pthread_mutex_unlock(&pump->lock);
 
-    /* Of a caller that found the lock taken. The thread may sleep. */
+    /* For a caller that found the lock taken. The thread may be asleep. */
     if (atomic_load(&pump->is_kicked))
         rmq_pump_write_one(pump->wake_fd);
 }
@@ -68,7 +68,7 @@ void rmq_pump_remove_link(struct rmq_pump *pump, struct rmq_pump_link *link)
     rmq_pump_link_free(link);
 }
 
-/* The new owner of the connection must not share its descriptor. */
+/* The connection's new owner must have its descriptor alone. */
 void rmq_pump_let_go(struct rmq_pump *pump, struct rmq_pump_link *link)
 {
     if (link->fd < 0)
@@ -97,7 +97,7 @@ static void run_turn(struct rmq_pump *pump, struct rmq_pump_link *link)
         rmq_pump_receive_turn(link);
 }
 
-/* Milliseconds until the link needs another turn: 0 at once, -1 none without an event. */
+/* Milliseconds until the link needs another turn: 0 at once, -1 only after an event. */
 static int next_turn(struct rmq_pump *pump, struct rmq_pump_link *link)
 {
     if (link->end != RMQ_PUMP_RUNS) {
@@ -121,8 +121,9 @@ static int next_turn(struct rmq_pump *pump, struct rmq_pump_link *link)
     return wait;
 }
 
-/* How long the thread may sleep that has seen the log up to log_end. While the log grows now and
- * then it takes naps, and no append has to wake it: puts that wait for replicas do (kick). */
+/* How long the thread may sleep after it has read the log up to log_end. While the log grows from
+ * time to time the thread sleeps for short times, and no append has to wake it: puts that wait for
+ * replicas do so (kick). */
 static int await_log(struct rmq_pump *pump, int64_t log_end, int wait)
 {
     assert(wait != 0);
@@ -143,7 +144,7 @@ static int await_log(struct rmq_pump *pump, int64_t log_end, int wait)
     return pump->is_armed ? wait : 0;
 }
 
-/* A turn for each link; how long the thread may sleep then. */
+/* Gives each link a turn; returns how long the thread may sleep then. */
 static int run_turns(struct rmq_pump *pump)
 {
     int wait = -1;
@@ -237,7 +238,8 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* The thread inside looks at the mark on the way out, and sees to what was appended before it. */
+/* The thread inside checks the mark before it leaves, and sends what was appended before the
+ * mark. */
 void rmq_pump_kick(void *owner, bool may_send)
 {
     struct rmq_pump *pump = owner;
@@ -293,7 +295,7 @@ static int watch(struct rmq_pump *pump, int fd, uint64_t what)
 {
     assert(fd >= 0);
 
-    /* Each write to an eventfd makes an edge, whether it was read or not. */
+    /* Each write to an eventfd makes an edge, even if the previous one was not read. */
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = what};
     return epoll_ctl(pump->epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
@@ -361,7 +363,7 @@ int rmq_pump_open(const struct rmq_pump_options *options, struct rmq_pump **out,
 void rmq_pump_close(struct rmq_pump *pump, bool is_forked)
 {
     if (!is_forked) {
-        /* The store stays, where it is there still, until it knows nothing of the pump any more. */
+        /* An open store stays open until it has no pointer to the pump. */
         bool is_open = rmq_gate_enter(pump->options.gate);
         if (pump->options.board)
             rmq_hook_unset(rmq_ack_board_on_wait(pump->options.board), pump);
@@ -408,7 +410,7 @@ static void disown_fd(int *fd)
 
 void rmq_pump_disown(struct rmq_pump *pump)
 {
-    /* The epoll instance is the parent's as well: nothing is taken out of it. */
+    /* The epoll instance is shared with the parent: no descriptor is removed from it. */
     for (size_t i = 0; i < pump->count; ++i)
         disown_fd(&pump->links[i]->fd);
 

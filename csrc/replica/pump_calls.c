@@ -10,7 +10,7 @@
 
 /* ---- beginning ---- */
 
-/* What every kind of link begins with. */
+/* The common beginning of every kind of link. */
 static int make_link(const struct rmq_pump *pump, const uint8_t *leftover, size_t leftover_size,
                      size_t capacity, struct rmq_pump_link **out, struct rmq_error *err)
 {
@@ -74,9 +74,9 @@ static int make_place(struct rmq_pump *pump, struct rmq_error *err)
     return RMQ_OK;
 }
 
-/* Puts the link, with a duplicate of fd, among those that run; frees it when that fails. From here
- * on the log is not cut. The duplicate is made under the pump's lock, which is held over a fork: a
- * child finds every descriptor that it has to close. */
+/* Adds the link, with a duplicate of fd, to the running links; frees it on failure. From here on
+ * the log is not cut. The duplicate is made under the pump's lock, which is held during a fork, so
+ * a child finds every descriptor that it has to close. */
 static int add_link(struct rmq_pump *pump, struct rmq_pump_link *link, int fd, int64_t *id,
                     struct rmq_error *err)
 {
@@ -115,7 +115,7 @@ static int add_link(struct rmq_pump *pump, struct rmq_pump_link *link, int fd, i
 
 /* ---- reports ---- */
 
-/* What of a frame that went out in part is left, read from the log. */
+/* Reads the rest of a frame that was sent in part from the log. */
 static int take_unsent(struct rmq_pump_link *link, struct rmq_pump_report *report,
                        struct rmq_error *err)
 {
@@ -153,14 +153,14 @@ static int take_unsent(struct rmq_pump_link *link, struct rmq_pump_report *repor
     return RMQ_OK;
 }
 
-/* Hands a link that has ended over to its report, and removes it. */
+/* Moves the state of an ended link to its report, and removes the link. */
 static void report_end(struct rmq_pump *pump, struct rmq_pump_link *link,
                        struct rmq_pump_report *report)
 {
     assert(link->end != RMQ_PUMP_RUNS);
 
     struct rmq_error error;
-    /* Bytes of a closed store cannot be read: such a connection is no longer of use. */
+    /* The log of a closed store cannot be read: such a connection cannot be used any further. */
     if (!pump->is_shut && take_unsent(link, report, &error) != RMQ_OK) {
         link->end = RMQ_PUMP_ERROR;
         link->error = error;
@@ -190,7 +190,7 @@ void rmq_pump_report_finish(struct rmq_pump_report *report)
 
 /* ---- calls ---- */
 
-/* Enters lock and gate; RMQ_CLOSED: neither. */
+/* Takes the lock and enters the gate. RMQ_CLOSED: neither was taken. */
 static int enter_store(struct rmq_pump *pump, struct rmq_error *err)
 {
     rmq_pump_enter(pump);
@@ -206,8 +206,8 @@ static void leave_store(struct rmq_pump *pump)
     rmq_pump_leave(pump);
 }
 
-/* The lock, and the gate of a store that is open. False: it was closed, and every link has ended.
- */
+/* Takes the lock, and enters the gate of an open store. False: the store was closed, and every link
+ * has ended. */
 static bool enter_store_if_open(struct rmq_pump *pump)
 {
     rmq_pump_enter(pump);
@@ -218,7 +218,7 @@ static bool enter_store_if_open(struct rmq_pump *pump)
     return false;
 }
 
-/* Frees the link when it cannot run. */
+/* Frees the link if it cannot run. */
 static int run_link(struct rmq_pump *pump, struct rmq_pump_link *link, int fd, int64_t *id,
                     struct rmq_error *err)
 {

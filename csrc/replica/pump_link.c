@@ -54,8 +54,8 @@ bool rmq_pump_link_read(struct rmq_pump_link *link)
     if (came > 0) {
         link->input_end += (size_t)came;
         assert(link->input_end <= link->input_capacity);
-        /* Less than there was room for: nothing is left, and what comes makes an edge. The end of
-         * the stream may have made its edge already. */
+        /* Fewer bytes than there was room for: the socket is empty, and further bytes make an edge.
+         * The end of the stream may have made its edge already. */
         if ((size_t)came < room && !link->is_hung_up)
             link->may_read = false;
         return true;

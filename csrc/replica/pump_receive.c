@@ -4,12 +4,13 @@
 
 #include "replica/pump_link.h"
 
-/* Checked bytes that may wait for an acknowledgement while more are there to be read. */
+/* Checked bytes that may wait for an acknowledgement while more bytes can be received. */
 #define UNACKED_SIZE_MAX (1 << 20)
-/* Checked bytes that are not on the disk, of a link that acknowledges the disk, before it receives
- * no more: so many have their place made ready, and need nothing of a disk that does not answer. */
+/* With acknowledgements of the disk: checked bytes that may wait for the disk before the link stops
+ * receiving. For so many bytes pages are ready, which need nothing from a disk that does not
+ * respond. */
 #define UNFLUSHED_SIZE_MAX (RMQ_WARM_AHEAD / 2)
-/* Receives in one turn. */
+/* Receive calls in one turn. */
 #define ROUNDS_MAX 16
 
 static void fail(struct rmq_pump_link *link, const struct rmq_error *error)
@@ -19,13 +20,13 @@ static void fail(struct rmq_pump_link *link, const struct rmq_error *error)
 
 /* ---- frames ---- */
 
-/* Bytes of frames that follow each other, to be appended together. */
+/* Bodies of consecutive frames, to be appended together. */
 struct run {
     uint8_t *bytes;
     size_t size;
 };
 
-/* False: they could not be appended. */
+/* False: the bodies could not be appended. */
 static bool append(struct rmq_pump_link *link, const uint8_t *bytes, size_t size)
 {
     struct rmq_link_progress *progress = &link->progress;
@@ -49,7 +50,7 @@ static bool append_run(struct rmq_pump_link *link, struct run *run)
 }
 
 /* A link that acknowledges the disk stores to pages made ready: writing bytes may wait for a disk
- * that does not answer. */
+ * that does not respond. */
 static bool append_prepared(struct rmq_pump_link *link, const uint8_t *bytes, size_t size)
 {
     assert(link->flush_watch);
@@ -62,7 +63,7 @@ static bool append_prepared(struct rmq_pump_link *link, const uint8_t *bytes, si
     return true;
 }
 
-/* The body moves in the input to the end of the run: writing large pieces takes less time than
+/* Moves the body to the end of the run in the input: writing large pieces takes less time than
  * copying them. */
 static void join(struct run *run, uint8_t *body, size_t size)
 {
@@ -73,7 +74,7 @@ static void join(struct run *run, uint8_t *body, size_t size)
     run->size += size;
 }
 
-/* False: it is not for the pump, or could not be appended. */
+/* False: the frame is not for the pump, or could not be appended. */
 static bool take_frame(struct rmq_pump_link *link, const struct rmq_ha_frame *frame,
                        struct run *run)
 {
@@ -133,7 +134,7 @@ static void take_frames(struct rmq_pump_link *link)
         link->progress.heard_ms = rmq_monotonic_ms();
 }
 
-/* Moves the beginning of a frame to the front, and makes more room when it fills all there is. */
+/* Moves the beginning of a frame to the front, and allocates more room when it fills the buffer. */
 static bool make_room(struct rmq_pump_link *link)
 {
     assert(link->input_begin <= link->input_end && link->input_end <= link->input_capacity);
@@ -165,7 +166,7 @@ static bool make_room(struct rmq_pump_link *link)
     return true;
 }
 
-/* ---- what was appended ---- */
+/* ---- appended bytes ---- */
 
 static void raise_confirm(struct rmq_pump_link *link)
 {
@@ -180,7 +181,7 @@ static void raise_confirm(struct rmq_pump_link *link)
         rmq_store_confirm(link->store, offset);
 }
 
-/* Checks what came; damage is the end, whatever else was. */
+/* Checks the appended bytes. Damage ends the link, even if it has another end already. */
 static void settle(struct rmq_pump_link *link)
 {
     struct rmq_link_progress *progress = &link->progress;
@@ -201,7 +202,7 @@ static void settle(struct rmq_pump_link *link)
     rmq_pump_link_end(link, status == RMQ_CORRUPT ? RMQ_PUMP_DAMAGED : RMQ_PUMP_ERROR, &error);
 }
 
-/* Whole checked records: more bytes may show that the beginning of one is not a record
+/* Counts only whole checked records: later bytes may show that an incomplete record is not a record
  * (docs/defects.md, H23). */
 static int64_t ackable(struct rmq_pump_link *link)
 {
@@ -218,7 +219,7 @@ static int64_t ackable(struct rmq_pump_link *link)
     return flushed < offset ? flushed : offset;
 }
 
-/* Until the disk has taken some of what came; the end of a sync makes the next turn. */
+/* Waits until the disk has some of the bytes; the end of a sync causes the next turn. */
 static bool waits_for_disk(const struct rmq_pump_link *link)
 {
     assert(link->progress.border >= 0);
@@ -227,8 +228,8 @@ static bool waits_for_disk(const struct rmq_pump_link *link)
            link->progress.border - rmq_store_flushed(link->store) >= UNFLUSHED_SIZE_MAX;
 }
 
-/* The last epoch that is stored, as far as it is about bytes before offset: frames of another label
- * than the one that was stored last are not for the pump. */
+/* The last stored epoch for bytes before offset: frames with another label than the one stored last
+ * are not for the pump. */
 static int32_t epoch_of(const struct rmq_pump_link *link, int64_t offset)
 {
     return link->is_checked && offset >= link->epoch_start ? link->epoch

@@ -5,18 +5,19 @@
 #include "base/crc32.h"
 #include "replica/pump_link.h"
 
-/* Frames that go out in one call, and the bodies of all but the last of them together. */
+/* Maximum number of frames sent in one call, and maximum size of the bodies of all but the last of
+ * them together. */
 #define GROUP_FRAMES_MAX 32
 #define GROUP_SIZE (1 << 20)
-/* Receives in one turn. */
+/* Receive calls in one turn. */
 #define HEAR_ROUNDS_MAX 16
-/* A slave that lacks what was there so long ago lags behind. */
+/* A slave that lacks bytes which existed this long ago lags behind. */
 #define LAG_MS 100
 
 struct group {
     struct iovec parts[2 * GROUP_FRAMES_MAX];
     uint8_t heads[GROUP_FRAMES_MAX][RMQ_HA_HEAD_SIZE_MAX];
-    size_t count; /* of frames; the head and the body of frame i are parts 2i and 2i + 1 */
+    size_t count; /* parts of frames; the head and the body of frame i are parts 2i and 2i + 1 */
 };
 
 static int64_t minimum(int64_t a, int64_t b)
@@ -60,7 +61,7 @@ static void note_told(struct rmq_pump_link *link, int64_t confirm)
 
 /* ---- a frame that went out in part ---- */
 
-/* False: something of it is left. */
+/* False: a part of it is not sent yet. */
 static bool finish_frame(struct rmq_pump_link *link)
 {
     while (rmq_pump_link_unsent(link) > 0) {
@@ -111,8 +112,7 @@ static void begin_empty_frame(struct rmq_pump_link *link)
 
 /* ---- the log ---- */
 
-/* Bytes of the body that comes next: 0 when there is nothing, -1 when the link is to be handed
- * back. */
+/* Size of the next body: 0 when there are no bytes to send, -1 when the link is to be returned. */
 static int32_t next_body(const struct rmq_pump_link *link, int64_t offset, int64_t log_end)
 {
     assert(offset >= 0 && offset <= log_end);
@@ -127,7 +127,7 @@ static int32_t next_body(const struct rmq_pump_link *link, int64_t offset, int64
     return (int32_t)size;
 }
 
-/* Plans frames of one file from next_offset on, of which there is one at least. */
+/* Plans at least one frame, all of one file, from next_offset on. */
 static void plan(const struct rmq_pump_link *link, const struct rmq_mapped_file *file,
                  const uint8_t *base, int64_t log_end, int64_t confirm, struct group *group)
 {
@@ -151,7 +151,7 @@ static void plan(const struct rmq_pump_link *link, const struct rmq_mapped_file 
     assert(group->count > 0);
 }
 
-/* Moves on by what went out; the frame that went out in part is kept in the link. */
+/* Advances by the bytes sent. A frame that was sent in part is kept in the link. */
 static void account(struct rmq_pump_link *link, const struct group *group, size_t sent)
 {
     assert(link->sent == 0 && group->count <= GROUP_FRAMES_MAX);
@@ -185,7 +185,7 @@ static void send_group(struct rmq_pump_link *link, int64_t log_end)
 
     int status = rmq_store_pin(link->store, link->progress.next_offset, &file, &error);
     if (status != RMQ_OK) {
-        /* Files were deleted before the slave had them. */
+        /* Files were deleted before the slave had their bytes. */
         rmq_pump_link_end(link, RMQ_PUMP_ERROR, &error);
         return;
     }
@@ -282,9 +282,10 @@ static void note_ack(struct rmq_pump_link *link, int32_t epoch, int64_t offset)
     }
 }
 
-/* The last epoch that the sender has stored. Without checks the frame does not name it, but what it
- * holds after proof_offset came in frames of the link's label, which it stores first. The classic
- * protocol has no epochs: there such an offset shows that the slave compared its log. */
+/* The last epoch that the sender has stored. Frames without checks do not carry it. But the slave
+ * received the bytes after proof_offset in frames with the link's label, and stores that epoch
+ * first. The classic protocol has no epochs: there such an offset shows that the slave compared its
+ * log. */
 static int32_t epoch_of(const struct rmq_pump_link *link, const struct rmq_ha_frame *frame,
                         int32_t before)
 {
@@ -296,8 +297,8 @@ static int32_t epoch_of(const struct rmq_pump_link *link, const struct rmq_ha_fr
     return frame->offset > link->proof_offset && label > before ? label : before;
 }
 
-/* Takes what was received; the greatest offset that may count, -1 for none, and its epoch. Only
- * frames that went out whole can be acknowledged. */
+/* Processes the received bytes. Returns the greatest valid offset, -1 for none, and its epoch. Only
+ * completely sent frames can be acknowledged. */
 static int64_t take_acks(struct rmq_pump_link *link, int32_t *epoch)
 {
     assert(link->input_begin <= link->input_end);
@@ -349,7 +350,7 @@ static void read_acks(struct rmq_pump_link *link, const struct rmq_pump_options 
         if (link->end != RMQ_PUMP_RUNS || !link->may_read || round == HEAR_ROUNDS_MAX)
             return;
 
-        /* What is left is less than a frame. */
+        /* The rest is less than a frame. */
         size_t left = link->input_end - link->input_begin;
         memmove(link->input, link->input + link->input_begin, left);
         link->input_begin = 0;

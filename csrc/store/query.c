@@ -8,10 +8,10 @@
 
 /* Offsets that one query requests from the index at most; a file has 20 million by default. */
 #define RMQ_QUERY_MAX (1 << 24)
-/* The factor by which a query requests more, when those it got are not enough. */
+/* The factor by which a query requests more offsets, when it got too few. */
 #define RMQ_QUERY_GROWTH 16
-/* The index has the whole seconds since the first entry of a file: entries may look older by less
- * than this. */
+/* The index stores whole seconds since the first entry of a file: a record may seem older by up to
+ * this. */
 #define RMQ_INDEX_SECOND_MS 1000
 
 static bool holds_key(struct rmq_slice keys, struct rmq_slice key)
@@ -28,7 +28,7 @@ static bool holds_key(struct rmq_slice keys, struct rmq_slice key)
     return false;
 }
 
-/* What is looked up. */
+/* The key and range of a query. */
 struct lookup {
     struct rmq_slice topic;
     struct rmq_slice key;
@@ -63,8 +63,8 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Keeps those of the offsets (newest first) that are meant, each once. An offset that leads to no
- * record is an entry whose record expired or was cut, or one of a damaged index. */
+/* Keeps the offsets (newest first) of matching records, each once. If an offset has no record, the
+ * record expired or was cut, or the index is damaged. */
 static int keep_meant(struct rmq_store *store, const struct lookup *lookup, const int64_t *offsets,
                       size_t offset_count, struct rmq_found *found, size_t *count,
                       struct rmq_error *err)
@@ -98,9 +98,8 @@ static int keep_meant(struct rmq_store *store, const struct lookup *lookup, cons
     return RMQ_OK;
 }
 
-/* Looks asked up in the index, newest first. Entries that collide with the key's hash, or whose
- * records are outside of the range of times, may crowd out what is meant: then more of them are
- * requested. */
+/* Looks up in the index, newest first. Entries that collide with the key's hash, or whose records
+ * are outside the time range, may use up the requested number: then more are requested. */
 static int look_up(struct rmq_store *store, const struct lookup *lookup, struct rmq_slice asked,
                    struct rmq_found *found, size_t *count, struct rmq_error *err)
 {

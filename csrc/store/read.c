@@ -9,10 +9,11 @@
 #include "base/hash.h"
 #include "store/store_internal.h"
 
-/* Units copied out of a queue at a time. */
+/* Units copied from a queue at a time. */
 #define RMQ_UNIT_CHUNK 256
-/* How many units ahead records are fetched into the cache, and at most how many bytes of each: the
- * records of a queue are not neighbours in the log, so that the processor guesses wrong. */
+/* How many units ahead records are fetched into the cache, and at most how many bytes of each.
+ * Records of a queue are not neighbours in the log, so the processor cannot predict their
+ * addresses. */
 #define RMQ_UNIT_PREFETCH 4
 #define RMQ_UNIT_PREFETCH_SIZE 2048
 
@@ -92,10 +93,10 @@ struct getting {
     struct rmq_found *found;
     struct rmq_get_result *result;
     struct rmq_mapped_file *file; /* held between units */
-    bool is_pin_found;            /* the pin of file belongs to an entry of found */
+    bool is_pin_found;            /* an entry of found owns the pin of file */
     int64_t bytes;
     size_t messages;
-    int64_t removed_until; /* commit log offset below which units are passed over */
+    int64_t removed_until; /* commit log offset before which units are skipped */
 };
 
 static void leave_file(struct getting *getting)
@@ -108,7 +109,7 @@ static void leave_file(struct getting *getting)
     getting->is_pin_found = false;
 }
 
-/* Units say where records lie before anything looks at them. No address faults here. */
+/* A unit shows the position of its record before the record is read. The prefetch cannot fault. */
 static inline void prefetch_unit(const struct getting *getting, const struct rmq_unit *unit)
 {
     struct rmq_mapped_file *file = getting->file;
@@ -120,7 +121,7 @@ static inline void prefetch_unit(const struct getting *getting, const struct rmq
         (uintptr_t)rmq_mapped_file_base(file) + (uintptr_t)(unit->physical_offset - file->start);
     uintptr_t size = (uintptr_t)unit->size;
 
-    /* Into the second level: so many records do not fit the first one. */
+    /* Into the second-level cache: so many records do not fit the first level. */
     for (uintptr_t at = 0; at < size && at < RMQ_UNIT_PREFETCH_SIZE; at += 64)
         __builtin_prefetch((const void *)(head + at), 0, 2);
     __builtin_prefetch((const void *)(head + size - 1));
@@ -137,7 +138,7 @@ static int enter_file(struct getting *getting, const struct rmq_unit *unit, stru
     int status = rmq_file_queue_pin(&getting->store->log.files, offset, &getting->file, err);
     assert(status == RMQ_OK || !getting->file);
 
-    prefetch_unit(getting, unit); /* not done ahead: the file was not known */
+    prefetch_unit(getting, unit); /* not prefetched before: the file was not known */
     return status;
 }
 
@@ -160,7 +161,7 @@ static bool tag_wanted(const struct rmq_get_request *request, const struct rmq_r
                                    request->tags, request->tag_count);
 }
 
-/* Units carry the deliver time in place of the code for delayed messages. */
+/* Units of delayed messages have the deliver time instead of the code. */
 static bool codes_are_hashes(const struct rmq_get_request *request)
 {
     assert(request->topic);
@@ -170,7 +171,7 @@ static bool codes_are_hashes(const struct rmq_get_request *request)
            memcmp(request->topic, schedule, sizeof schedule - 1) != 0;
 }
 
-/* The place of a record in the queue of its topic, by the rules of dispatching. */
+/* The record's position in the queue of its topic, by the rules of dispatching. */
 static bool is_own_unit(const struct getting *getting, const struct rmq_unit *unit,
                         const struct rmq_record *record)
 {
@@ -190,7 +191,7 @@ static bool is_own_unit(const struct getting *getting, const struct rmq_unit *un
            (!getting->queue->is_batch || unit->batch_size == (is_inner ? properties.inner_num : 1));
 }
 
-/* Light queues point at records of other topics, which name queue and offset. */
+/* Light queues point at records of other topics, which contain queue name and offset. */
 static bool is_light_unit(const struct rmq_get_request *request, const struct rmq_unit *unit,
                           const struct rmq_record *record)
 {
@@ -265,7 +266,7 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
     int status = enter_file(getting, unit, err);
     if (status == RMQ_NOT_FOUND &&
         unit->physical_offset < rmq_file_queue_start(&getting->store->log.files)) {
-        /* Expired: its whole file is gone, and the units that point into it with it. */
+        /* Expired: the record's file was deleted, and its units are deleted next. */
         int64_t size = getting->store->log.files.options.file_size;
         getting->removed_until = unit->physical_offset - unit->physical_offset % size + size;
         if (count == 0)
@@ -285,7 +286,7 @@ static int take_unit(struct getting *getting, const struct rmq_unit *unit, enum 
     if (status == RMQ_OK)
         status = check_owner(getting, unit, &found->record, err);
 
-    /* Where the log is being cut, the queue's end went before it. */
+    /* While the log is being cut, the queue's end was lowered before. */
     if (status == RMQ_CORRUPT && unit->queue_offset >= rmq_queue_max(getting->queue)) {
         *take = ENOUGH;
         return RMQ_OK;
@@ -409,7 +410,7 @@ int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request
 
     int status = get(store, request, found, result, err);
 
-    /* The queue's file was removed since its bounds were known, perhaps by another process. */
+    /* The queue's file was removed after its bounds were read, perhaps by another process. */
     for (int tries = 0; status == RMQ_OK && result->status == RMQ_GET_OFFSET_FOUND_NULL &&
                         tries < RMQ_READ_ONLY_TRIES;
          ++tries) {
@@ -422,10 +423,9 @@ int rmq_store_get(struct rmq_store *store, const struct rmq_get_request *request
 
 /* ---- by time ---- */
 
-/* Finds the first unit at or behind *at, before stop, whose record can be read, and its store
- * time. Units that fill a gap and records that are damaged have none. *at is stop when there is no
- * such unit. *is_gone is set where the file of a unit was removed since the queue's bounds were
- * known. */
+/* Finds the first unit at or after *at, before stop, whose record can be read, and its store time.
+ * Fill units and damaged records have no store time. *at is stop when there is no such unit.
+ * *is_gone is set where the file of a unit was removed since the queue's bounds were known. */
 static int find_time(struct rmq_store *store, struct rmq_queue *queue, int64_t stop, int64_t *at,
                      int64_t *timestamp, bool *is_gone, struct rmq_error *err)
 {
@@ -480,7 +480,7 @@ static int find_by_time(struct rmq_store *store, struct rmq_queue *queue, int64_
         }
     }
 
-    /* Between here and the first record that is late enough nothing can be read. */
+    /* No record can be read between here and the first record that is late enough. */
     int64_t found = 0;
     int status = upper ? RMQ_OK : find_time(store, queue, max, &low, &found, is_gone, err);
     *offset = upper ? last : low;

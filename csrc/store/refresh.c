@@ -1,4 +1,4 @@
-/* refresh.c -- what a read-only store does to see what its writer did. */
+/* refresh.c -- how a read-only store finds the changes that its writer has made. */
 #include "store/store_internal.h"
 
 #include <assert.h>

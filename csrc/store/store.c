@@ -5,7 +5,7 @@
 
 #include "store/store_internal.h"
 
-/* How long a caller that waits for dispatching does not notice that the log was cut. */
+/* A caller that waits for dispatching notices a cut of the log after at most this long. */
 #define RMQ_LOOK_AGAIN_MS 100
 
 /* ---- writing ---- */
@@ -21,7 +21,7 @@ int rmq_store_may_change(struct rmq_store *store, struct rmq_error *err)
     return rmq_failure_check(&store->failure, err);
 }
 
-/* Of *reasons*, what is in force refuses. */
+/* The reasons in force, of *reasons*. */
 static int may_write(struct rmq_store *store, unsigned reasons, struct rmq_error *err)
 {
     assert(reasons != 0);
@@ -46,7 +46,7 @@ static void tell_growth(struct rmq_store *store)
 
     rmq_dispatcher_nudge(&store->dispatcher);
     rmq_wakeups_nudge(&store->wakeups);
-    /* Without a bound, what is in the log is confirmed. */
+    /* Without a bound, the whole log is confirmed. */
     if (!rmq_dispatcher_is_bound(&store->dispatcher))
         rmq_wakeups_nudge(&store->dispatcher.confirmed);
 }
@@ -57,7 +57,8 @@ int64_t rmq_store_raw_goal(const struct rmq_store *store)
         return -1;
 
     int64_t raw_end = atomic_load_explicit(&store->raw_end, memory_order_acquire);
-    /* Without a look at dispatched_offset: a put would wait for the thread that writes it. */
+    /* Does not read dispatched_offset: a put would wait for the cache line of the thread that
+     * writes it. */
     if (raw_end == 0)
         return -1;
 
@@ -66,15 +67,14 @@ int64_t rmq_store_raw_goal(const struct rmq_store *store)
     return dispatched >= raw_end ? -1 : raw_end;
 }
 
-/* Queue offsets of replicated records are known once they are dispatched. */
+/* The queue offsets of replicated records are known once the records are dispatched. */
 static int wait_for_raw(struct rmq_store *store, struct rmq_error *err)
 {
     int64_t goal = rmq_store_raw_goal(store);
     return goal < 0 ? RMQ_OK : rmq_dispatcher_wait(&store->dispatcher, goal, RMQ_RAW_WAIT_MS, err);
 }
 
-/* A log that took all the room that is left would leave none to the queues, and so could not expire
- * either. */
+/* If the log took all remaining space, queues would have none, and expiry could not work either. */
 static int wait_for_room(struct rmq_store *store, struct rmq_error *err)
 {
     struct rmq_dispatcher *dispatcher = &store->dispatcher;
@@ -123,7 +123,7 @@ int rmq_store_append_raw(struct rmq_store *store, int64_t at, const uint8_t *dat
         *err = own;
     int64_t end = rmq_file_queue_end(&store->log.files);
 
-    /* A full disk may have taken a part. */
+    /* A full disk may have accepted a part. */
     if (end > before)
         atomic_store_explicit(&store->raw_end, end, memory_order_release);
     tell_growth(store);
@@ -182,7 +182,7 @@ int rmq_store_wait_dispatched(struct rmq_store *store, int64_t offset, int64_t t
             offset = limit;
 
         assert(left_ms >= 0 && offset <= limit);
-        /* In pieces: what is waited for may be cut off meanwhile. */
+        /* In short waits: the awaited bytes may be cut meanwhile. */
         status =
             rmq_dispatcher_wait(&store->dispatcher, offset,
                                 left_ms < RMQ_LOOK_AGAIN_MS ? left_ms : RMQ_LOOK_AGAIN_MS, err);
@@ -257,7 +257,8 @@ int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct
     if (status != RMQ_OK)
         return status;
 
-    /* The next checkpoint takes it from the dispatcher, and one in progress is not waited for. */
+    /* The next checkpoint reads it from the dispatcher; the caller does not wait for a checkpoint
+     * in progress. */
     if (before >= 0 && offset > before) {
         rmq_dispatcher_confirm(&store->dispatcher, offset);
         return RMQ_OK;
@@ -276,6 +277,7 @@ int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct
     rmq_wakeups_nudge(&store->dispatcher.confirmed);
     rmq_dispatcher_nudge(&store->dispatcher);
 
-    /* Before anything is held back, it is on the device that it is: a crash must not show it. */
+    /* Persists the bound before it takes effect; otherwise a crash would expose unconfirmed
+     * records. */
     return (before < 0) != (offset < 0) ? rmq_flusher_save(flusher, err) : RMQ_OK;
 }

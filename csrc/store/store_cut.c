@@ -6,10 +6,10 @@
 
 #include "store/store_internal.h"
 
-/* How long expiry waits for messages to be dispatched before it leaves their files for later. */
+/* Expiry waits this long for messages to be dispatched, then keeps their files for a later call. */
 #define RMQ_EXPIRE_WAIT_MS 1000
 
-/* ---- standing still ---- */
+/* ---- halting ---- */
 
 /* No thread appends, flushes, dispatches or changes files until resume. */
 static void halt(struct rmq_store *store)
@@ -32,10 +32,10 @@ static void resume(struct rmq_store *store, int64_t dispatched)
     pthread_mutex_unlock(&store->structure_lock);
 }
 
-/* ---- borders ---- */
+/* ---- record boundaries ---- */
 
-/* Whether records follow each other from `at` to `offset` of a file. Only their form counts: what
- * lies before a border may be damaged. */
+/* Whether records follow each other from `at` to `offset` of a file. Only their form is checked:
+ * records before a boundary may be damaged. */
 static bool leads_to(struct rmq_mapped_file *file, int64_t at, int64_t offset)
 {
     assert(at >= file->start && offset <= file->start + file->size);
@@ -50,8 +50,8 @@ static bool leads_to(struct rmq_mapped_file *file, int64_t at, int64_t offset)
     return at == offset;
 }
 
-/* A whole record here shows it at once. What is half a record, or none at all, begins at a border
- * when records lead to it. */
+/* A whole record here is a boundary. Before a part of a record, or other bytes, there is a boundary
+ * if records lead up to it. */
 bool rmq_store_is_border(struct rmq_store *store, int64_t offset)
 {
     struct rmq_file_queue *files = &store->log.files;
@@ -81,7 +81,7 @@ bool rmq_store_is_border(struct rmq_store *store, int64_t offset)
     return is_border;
 }
 
-/* The last record that lies whole between from, where one begins, and end; -1 when none does. */
+/* The last whole record between `from`, which is a boundary, and end; -1 when there is none. */
 static int64_t last_record_from(struct rmq_file_queue *files, int64_t from, int64_t end)
 {
     assert(from >= 0 && from < end);
@@ -187,8 +187,8 @@ static int check_border(struct rmq_store *store, int64_t offset, struct rmq_erro
     return RMQ_OK;
 }
 
-/* The checkpoint may name nothing behind the cut before the cut is made: a crash in between then
- * only recovers more. */
+/* Before the cut, the checkpoint is limited to offsets up to it: after a crash in between, recovery
+ * only walks more. */
 static int lower_checkpoint(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
     assert(offset >= 0);
@@ -201,7 +201,7 @@ static int lower_checkpoint(struct rmq_store *store, int64_t offset, struct rmq_
     return rmq_flusher_lower(&store->flusher, offset, 0, 0, err);
 }
 
-/* Records below the cut that were not dispatched yet have their queue offsets nevertheless. */
+/* Records before the cut that are not dispatched yet have their queue offsets already. */
 static int keep_queue_offsets(struct rmq_store *store, int64_t log_end, struct rmq_error *err)
 {
     assert(log_end >= 0);
@@ -249,8 +249,8 @@ static int cut(struct rmq_store *store, int64_t offset, struct rmq_error *err)
     return status;
 }
 
-/* What counts as confirmed goes with what is cut: bytes that take its place are not confirmed by
- * that. */
+/* The confirm offset is lowered with the cut: bytes that are written there later are not
+ * confirmed. */
 static void lower(_Atomic int64_t *offset, int64_t bound)
 {
     assert(bound >= 0);
@@ -259,7 +259,7 @@ static void lower(_Atomic int64_t *offset, int64_t bound)
         atomic_store(offset, bound);
 }
 
-/* Links of replicas hold places in the log (replica/pump.h). */
+/* Links of replicas hold positions in the log (replica/pump.h). */
 static int check_streams(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
     int32_t streams = atomic_load(&store->streams);
@@ -344,10 +344,10 @@ int rmq_store_settle(struct rmq_store *store, int64_t whole_end, struct rmq_erro
     return status;
 }
 
-/* ---- all of it ---- */
+/* ---- dropping the whole log ---- */
 
-/* The checkpoint first vouches for nothing. Queues and index then go before the log does, and are
- * rebuilt from as much of it as a crash leaves. */
+/* First the checkpoint covers nothing. Queues and index are then removed before the log, and are
+ * rebuilt from the part of the log that a crash leaves. */
 static int give_up(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
     assert(offset >= 0 && rmq_spin_is_held(&store->log.put_lock));
@@ -363,7 +363,7 @@ static int give_up(struct rmq_store *store, int64_t offset, struct rmq_error *er
     for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue && status == RMQ_OK;
          queue = rmq_queue_table_next(queue)) {
         status = rmq_queue_clear(queue, err);
-        /* A log from 0 on has had no record whose queue offset could be taken. */
+        /* The log is empty and begins at 0: no record has a queue offset. */
         if (status == RMQ_OK && offset == 0)
             atomic_store(&queue->next_offset, 0);
     }
@@ -383,8 +383,8 @@ static int give_up(struct rmq_store *store, int64_t offset, struct rmq_error *er
     return rmq_flusher_save(&store->flusher, err);
 }
 
-/* Queues go on behind the offsets that they have given, and below the log's end there may be too
- * few bytes for so many records: readers would take the next one for damage. */
+/* Queues continue after the queue offsets that they have assigned. If the bytes before the log's
+ * end are too few for that many records, readers would treat the next record as damaged. */
 static int check_new_beginning(struct rmq_store *store, int64_t offset, struct rmq_error *err)
 {
     assert(offset >= 0);
@@ -435,10 +435,10 @@ int rmq_store_restart(struct rmq_store *store, int64_t offset, struct rmq_error 
     return status;
 }
 
-/* ---- the head ---- */
+/* ---- the first files ---- */
 
-/* How many of the first file_count log files may go: those whose messages are all in their queues,
- * and the queues on the device, which then alone keep the queue offsets that were given. */
+/* How many of the first file_count log files may be removed: those whose messages are all in their
+ * queues. The queues are synced, because only they keep the assigned queue offsets then. */
 static int count_removable(struct rmq_store *store, size_t *file_count, struct rmq_error *err)
 {
     assert(file_count);
@@ -463,7 +463,8 @@ static int count_removable(struct rmq_store *store, size_t *file_count, struct r
     assert(count >= 0);
 
     int status = count ? rmq_flusher_flush_all(&store->flusher, err) : RMQ_OK;
-    /* A checkpoint that finds no room claims less; a full disk is what files are removed for. */
+    /* A checkpoint without room on the disk stays older, and covers less. Files are removed to make
+     * room. */
     if (status == RMQ_NO_SPACE)
         status = rmq_failure_check(&store->failure, err);
     return status;

@@ -10,12 +10,13 @@
 #include "index/removed_queues.h"
 #include "store/store_internal.h"
 
-/* How long closing waits for a flush that dispatching waits for. */
+/* How long closing waits for the flush that dispatching needs. */
 #define RMQ_CLOSE_WAIT_MS 10000
 
 /* ---- fork ---- */
 
-/* A page the kernel wipes in a forked child; without that feature the mark never changes. */
+/* A page that the kernel zeroes in a forked child; on a kernel without this feature the mark never
+ * changes. */
 static volatile uint8_t *make_fork_mark(void)
 {
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
@@ -58,7 +59,7 @@ int rmq_store_check(const struct rmq_store *store, struct rmq_error *err)
 
 /* ---- opening ---- */
 
-/* The lock comes first: a second writer must not so much as look for the end of the log. */
+/* The lock is taken first: a second writer must not even search for the end of the log. */
 static int take_lock(struct rmq_store *store, struct rmq_error *err)
 {
     assert(!store->read_only && store->lock_fd < 0);
@@ -79,7 +80,7 @@ static int take_lock(struct rmq_store *store, struct rmq_error *err)
         size_t got = 0;
         int fd = -1;
 
-        /* Holders write their pid into the abort marker. */
+        /* The holder of the lock writes its pid into the abort marker. */
         if (holder <= 0 && vfs->open(vfs, store->abort_path, 0, &fd, NULL) == RMQ_OK) {
             if (vfs->read(vfs, fd, text, sizeof text - 1, 0, &got, NULL) == RMQ_OK)
                 holder = strtoll(text, NULL, 10);
@@ -193,7 +194,7 @@ static int recover(struct rmq_store *store, const struct rmq_store_options *opti
     };
     status = rmq_recover(&store->dispatcher, checkpoint, &recovery, &store->recovery, err);
 
-    /* Where the log has lost its tail, other bytes may come. */
+    /* If the log has lost its tail, other bytes may follow its end. */
     if (confirm > store->recovery.end_offset)
         confirm = store->recovery.end_offset;
     if (is_bound)
@@ -214,8 +215,8 @@ static int start_writing(struct rmq_store *store, const struct rmq_store_options
     if (status != RMQ_OK)
         return status;
 
-    /* Another process may have left the marker: it names this one from here on. Everything
-     * recovered is on the device. */
+    /* Another process may have left the marker: it gets this process's id from here on. All
+     * recovered bytes are on the device. */
     store->flusher.checkpoint.flushed_offset = store->recovery.end_offset;
     if (!store->recovery.was_closed)
         status = rmq_abort_create(store->vfs, store->abort_path, err);
@@ -419,11 +420,11 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
 {
     int status = rmq_store_check(store, err);
     if (status == RMQ_FORKED)
-        return RMQ_OK; /* The parent's threads, locks and files are not the child's to end. */
+        return RMQ_OK; /* A child must not end the parent's threads, locks and files. */
 
     if (!store->read_only) {
-        /* What may not be dispatched before it is flushed must be flushed while the
-         * dispatcher still runs. */
+        /* Records that may only be dispatched after a flush must be flushed while the dispatcher
+         * still runs. */
         if (store->dispatcher.options.limit_to_flushed)
             (void)rmq_flusher_wait(&store->flusher, rmq_file_queue_end(&store->log.files),
                                    RMQ_CLOSE_WAIT_MS, NULL);
@@ -432,7 +433,7 @@ int rmq_store_close(struct rmq_store *store, struct rmq_error *err)
         rmq_flusher_stop(&store->flusher);
         status = rmq_flusher_flush_all(&store->flusher, err);
 
-        /* What is not confirmed yet is entered by the next start, or a later one. */
+        /* The next start, or a later one, enters the unconfirmed records. */
         bool is_behind = atomic_load(&store->dispatcher.dispatched_offset) <
                          rmq_dispatcher_limit(&store->dispatcher);
         if (status == RMQ_OK && !is_behind)

@@ -11,14 +11,14 @@ static bool is_of(const struct rmq_queue *queue, const char *topic, size_t topic
     return queue->topic_size == topic_size && memcmp(queue->topic, topic, topic_size) == 0;
 }
 
-/* Marks the queues of the topic with their next offsets, and returns the end of the log at which
- * they are so. */
+/* Marks the queues of the topic with their next offsets. Returns the end of the log at that
+ * moment. */
 static int64_t mark(struct rmq_store *store, const char *topic, size_t topic_size,
                     int64_t log_offset)
 {
     assert(topic);
 
-    /* No put comes in between. */
+    /* No put may come in between. */
     rmq_spin_lock(&store->log.put_lock);
     for (struct rmq_queue *queue = rmq_queue_table_first(&store->queues); queue;
          queue = rmq_queue_table_next(queue))
@@ -32,7 +32,7 @@ static int64_t mark(struct rmq_store *store, const char *topic, size_t topic_siz
     return end;
 }
 
-/* Queues keep their units after all. */
+/* The queues keep their units after the failure. */
 static void unmark(struct rmq_store *store, const char *topic, size_t topic_size)
 {
     assert(topic);
@@ -46,8 +46,8 @@ static void unmark(struct rmq_store *store, const char *topic, size_t topic_size
         }
 }
 
-/* Counts records that are not in queues yet, and those from log_offset on. first: the first one
- * from log_offset on; its physical_offset is -1 without one. */
+/* Counts records that are not in queues yet, and records from log_offset on. first: the first
+ * record from log_offset on; its physical_offset is -1 when there is none. */
 static int count_records(struct rmq_store *store, int64_t log_offset, int64_t end,
                          struct rmq_record *first, struct rmq_error *err)
 {
@@ -75,8 +75,8 @@ static int count_records(struct rmq_store *store, int64_t log_offset, int64_t en
     return status == RMQ_END ? RMQ_OK : status;
 }
 
-/* Units of records from `first` on go with the others: until they are entered again, a crash must
- * find the way back to them. */
+/* Units of records from `first` on are removed with the others. After a crash before they are
+ * entered again, recovery must walk from `first`. */
 static int lower_checkpoint(struct rmq_store *store, const struct rmq_record *first,
                             struct rmq_error *err)
 {
@@ -91,7 +91,7 @@ static int lower_checkpoint(struct rmq_store *store, const struct rmq_record *fi
                              first->store_timestamp, err);
 }
 
-/* The dispatcher rests. */
+/* The dispatcher is resting. */
 static int remove_queues(struct rmq_store *store, const char *topic, size_t topic_size,
                          int64_t log_offset, struct rmq_error *err)
 {
@@ -122,7 +122,7 @@ static int remove_queues(struct rmq_store *store, const char *topic, size_t topi
     return status;
 }
 
-/* Where the topic has no queue there is nothing to remove, and nothing to remember. */
+/* A topic without a queue has nothing to remove or to remember. */
 static bool has_queues(struct rmq_store *store, const char *topic, size_t topic_size)
 {
     struct rmq_queue *queue = rmq_queue_table_first(&store->queues);
@@ -143,7 +143,7 @@ int rmq_store_remove_queues(struct rmq_store *store, const char *topic, size_t t
     if (status != RMQ_OK || !has_queues(store, topic, topic_size))
         return status;
 
-    /* Records that an entry counts must not be lost while the entry is kept. */
+    /* A record that an entry counts must not be lost while the entry is kept. */
     status = rmq_flusher_flush_all(&store->flusher, err);
     if (status != RMQ_OK)
         return status;
@@ -155,7 +155,7 @@ int rmq_store_remove_queues(struct rmq_store *store, const char *topic, size_t t
     int64_t start = rmq_file_queue_start(&store->log.files);
     int64_t dispatched = atomic_load(&store->dispatcher.dispatched_offset);
     if (log_offset < start)
-        log_offset = start; /* Its files have expired meanwhile. */
+        log_offset = start; /* The queue's files have expired meanwhile. */
     if (!rmq_store_is_border(store, log_offset)) {
         status = rmq_fail(err, RMQ_OUT_OF_RANGE, log_offset,
                           "cannot remove the queues of a topic up to %" PRId64

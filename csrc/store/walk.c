@@ -95,8 +95,8 @@ static bool is_wanted(const struct rmq_walk_options *options, const struct rmq_r
                                    options->tags, options->tag_count);
 }
 
-/* Records up to the first bytes that are not one, the end of the file, or a limit. The status is
- * that of the scan. */
+/* Reads records up to the first bytes that are not a record, the end of the file, or a limit.
+ * Returns the status of the scan. */
 static int collect(struct rmq_walk *walk, size_t max_count, int64_t max_bytes,
                    struct rmq_error *err)
 {
@@ -110,8 +110,7 @@ static int collect(struct rmq_walk *walk, size_t max_count, int64_t max_bytes,
         if (status != RMQ_OK)
             return status;
 
-        /* Of a record that is appended raw, piece by piece, the part that is missing reads as
-         * zeros. */
+        /* The missing part of a record that is appended raw, piece by piece, reads as zeros. */
         if (walk->scan.offset > rmq_file_queue_end(walk->scan.files)) {
             walk->scan.offset -= record->total_size;
             walk->scan.verdict = RMQ_SCAN_LIMIT;
@@ -136,7 +135,7 @@ static int collect(struct rmq_walk *walk, size_t max_count, int64_t max_bytes,
     return RMQ_OK;
 }
 
-/* Goes on behind the place where the scan stopped, which is before the end of the walk. */
+/* Continues after the position where the scan stopped, which is before the end of the walk. */
 static int pass_over(struct rmq_walk *walk, struct rmq_error *err)
 {
     assert(walk->scan.offset < walk->scan.limit);
@@ -217,7 +216,7 @@ static int pass_over_unit(struct rmq_walk *walk)
     return RMQ_OK;
 }
 
-/* What a get without records says about the way on. */
+/* How to continue after a get without records. */
 static int follow(struct rmq_walk *walk, const struct rmq_get_result *result, struct rmq_error *err)
 {
     assert(result->count == 0);
@@ -274,7 +273,7 @@ static int next_of_queue(struct rmq_walk *walk, size_t max_count, int64_t max_by
     if (result.count == 0) {
         if (status == RMQ_CORRUPT && result.next_offset > walk->offset)
 
-            walk->offset = result.next_offset; /* units that were not asked for came before */
+            walk->offset = result.next_offset; /* units before the requested ones */
         if (status == RMQ_CORRUPT && options->skip_corrupt)
             return pass_over_unit(walk);
         return status != RMQ_OK ? status : follow(walk, &result, err);

@@ -25,8 +25,17 @@ OF_PEOPLE = re.compile(
     r"|twice is harmless|tells? whether|takes? note)\b",
     re.IGNORECASE,
 )
+# Instead in comments of C: after, past; at, is in; reports, sends, receives; validates; skipped;
+# released; repaired; for lack of. "Lags behind", "stands for" are the usual words.
+OF_C = re.compile(
+    r"(?<!lags )\bbehind\b|\bstands?\b(?! for\b| still\b)"
+    r"|\b(lie|lies|lying|hears?|heard|tells?|told|judges?|passe[sd] over|looked at|half gone"
+    r"|for want of|lets? go|letting go|given? up|gives up|goes on|mended|hand(s|ed)? over|who)\b"
+)
 PROSE = re.compile(r"(rmqstore|csrc)/.+|docs/.+\.md|README\.md")
-PACKAGE = re.compile(r"rmqstore/.+|docs/.+\.md|README\.md")
+C_FILE = re.compile(r"csrc/.+\.[ch]")
+C_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+LINE_BREAK = re.compile(r"\s*\n\s*\*? ?")
 THERE_IS = re.compile(r"\bthere (is|are) no\b", re.IGNORECASE)
 # Rows of defects are quoted by the list of mutations; the others are data, or name the phrases.
 OUTSIDE = re.compile(
@@ -50,7 +59,7 @@ def test_the_package_names_what_a_thing_is_not_and_what_comes_after_it() -> None
     found = [
         f"{name}:{number}: {phrase.group()}"
         for name in tree.files()
-        if PACKAGE.fullmatch(name) and not OUTSIDE.fullmatch(name)
+        if PROSE.fullmatch(name) and not OUTSIDE.fullmatch(name)
         for number, line in enumerate(tree.text_of(name).splitlines(), 1)
         if (phrase := OF_THE_PACKAGE.search(THERE_IS.sub("", line)))
     ]
@@ -64,5 +73,17 @@ def test_machines_are_not_described_as_people() -> None:
         if PROSE.fullmatch(name) and not OUTSIDE.fullmatch(name)
         for number, line in enumerate(tree.text_of(name).splitlines(), 1)
         if (phrase := OF_PEOPLE.search(line))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_comments_of_c_use_plain_words_for_position_and_action() -> None:
+    found = [
+        f"{name}:{text.count(chr(10), 0, comment.start()) + 1}: {phrase.group()}"
+        for name in tree.files()
+        if C_FILE.fullmatch(name)
+        for text in [tree.text_of(name)]
+        for comment in C_COMMENT.finditer(text)
+        for phrase in OF_C.finditer(LINE_BREAK.sub(" ", comment.group()))
     ]
     assert not found, "\n".join(found)
