@@ -20,6 +20,7 @@
 #include "base/spin_lock.h"
 #include "base/event.h"
 #include "base/hook.h"
+#include "base/list.h"
 #include "base/task.h"
 #include "base/for_each.h"
 #include "base/vfs.h"

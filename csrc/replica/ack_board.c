@@ -2,14 +2,15 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Puts with one need, by end offset. */
 struct line {
-    struct rmq_ack_waiter *first, *last;
-    struct line *before, *after; /* in the list of lines that are not empty */
+    struct rmq_link waiters; /* head */
+    struct rmq_link place;   /* in the list of lines that are not empty */
 };
 
 struct rmq_ack_board {
@@ -22,7 +23,7 @@ struct rmq_ack_board {
     bool is_frozen;
     struct rmq_hook on_wait;
     struct line lines[2][RMQ_ACK_COPIES_MAX + 1]; /* sorted by needs_all and copies */
-    struct line *busy;
+    struct rmq_link busy;                         /* head of the list of lines that are not empty */
 
     /* The fields that a put reads before its append, without the lock. term is read first: a put
      * with an older term and a newer rule is never acknowledged, whereas a newer term with an older
@@ -45,6 +46,11 @@ struct rmq_ack_board *rmq_ack_board_create(struct rmq_ack_log log)
 
     pthread_mutex_init(&board->lock, NULL);
     rmq_hook_init(&board->on_wait);
+    rmq_list_init(&board->busy);
+    for (int32_t copies = 0; copies <= RMQ_ACK_COPIES_MAX; ++copies) {
+        rmq_list_init(&board->lines[false][copies].waiters);
+        rmq_list_init(&board->lines[true][copies].waiters);
+    }
 
     board->is_frozen = true;
     board->rule.is_gated = true;
@@ -63,7 +69,7 @@ struct rmq_ack_board *rmq_ack_board_create(struct rmq_ack_log log)
 
 void rmq_ack_board_destroy(struct rmq_ack_board *board)
 {
-    assert(!board->busy);
+    assert(rmq_list_is_empty(&board->busy));
 
     rmq_hook_destroy(&board->on_wait);
     pthread_mutex_destroy(&board->lock);
@@ -161,47 +167,49 @@ static struct line *line_of(struct rmq_ack_board *board, const struct rmq_ack_ne
     return &board->lines[need->needs_all][copies];
 }
 
+static struct rmq_ack_waiter *waiter_at(struct rmq_link *place)
+{
+    return (struct rmq_ack_waiter *)((char *)place - offsetof(struct rmq_ack_waiter, place));
+}
+
+static struct line *line_at(struct rmq_link *place)
+{
+    return (struct line *)((char *)place - offsetof(struct line, place));
+}
+
+static struct rmq_ack_waiter *first_of(struct line *line)
+{
+    assert(!rmq_list_is_empty(&line->waiters));
+    return waiter_at(line->waiters.after);
+}
+
 static void stand_in_line(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter)
 {
     assert(!waiter->is_resolved);
 
     struct line *line = line_of(board, &waiter->need);
 
-    if (!line->first) {
-        line->before = NULL;
-        line->after = board->busy;
-        if (board->busy)
-            board->busy->before = line;
-        board->busy = line;
-    }
+    if (rmq_list_is_empty(&line->waiters))
+        rmq_list_insert(&line->place, &board->busy);
 
     /* Puts arrive nearly in the order of the log. */
-    struct rmq_ack_waiter *before = line->last;
-    while (before && before->end_offset > waiter->end_offset)
+    struct rmq_link *before = line->waiters.before;
+    while (before != &line->waiters && waiter_at(before)->end_offset > waiter->end_offset)
         before = before->before;
 
-    assert(!before || before->end_offset <= waiter->end_offset);
-    waiter->before = before;
-    waiter->after = before ? before->after : line->first;
-    *(before ? &before->after : &line->first) = waiter;
-    *(waiter->after ? &waiter->after->before : &line->last) = waiter;
+    rmq_list_insert(&waiter->place, before);
     atomic_fetch_add_explicit(&board->waiting, 1, memory_order_relaxed);
 }
 
 static void leave_line(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter)
 {
     struct line *line = line_of(board, &waiter->need);
-    assert(line->first && line->last);
+    assert(!rmq_list_is_empty(&line->waiters));
 
-    *(waiter->before ? &waiter->before->after : &line->first) = waiter->after;
-    *(waiter->after ? &waiter->after->before : &line->last) = waiter->before;
+    rmq_list_remove(&waiter->place);
+    if (rmq_list_is_empty(&line->waiters))
+        rmq_list_remove(&line->place);
     atomic_fetch_sub_explicit(&board->waiting, 1, memory_order_relaxed);
-
-    if (line->first)
-        return;
-    *(line->before ? &line->before->after : &board->busy) = line->after;
-    if (line->after)
-        line->after->before = line->before;
 }
 
 static void settle(struct rmq_ack_board *board, struct rmq_ack_waiter *waiter, int32_t status)
@@ -226,9 +234,9 @@ static void settle_late(struct rmq_ack_board *board, struct rmq_ack_waiter *wait
 static void resolve_first(struct rmq_ack_board *board, struct line *line, int32_t status,
                           struct rmq_ack_waiter ***chain_end)
 {
-    assert(line->first && !**chain_end);
+    assert(!**chain_end);
 
-    struct rmq_ack_waiter *waiter = line->first;
+    struct rmq_ack_waiter *waiter = first_of(line);
     leave_line(board, waiter);
     settle(board, waiter, status);
 
@@ -242,16 +250,16 @@ static void resolve_first(struct rmq_ack_board *board, struct line *line, int32_
 static struct rmq_ack_waiter *resolve(struct rmq_ack_board *board, int64_t end)
 {
     struct rmq_ack_waiter *chain = NULL, **chain_end = &chain;
-    if (!board->busy || !holds_lease(board))
+    if (rmq_list_is_empty(&board->busy) || !holds_lease(board))
         return NULL;
 
-    struct line *next;
-    for (struct line *line = board->busy; line; line = next) {
-        assert(line->first);
-        const struct rmq_ack_need *need = &line->first->need;
+    struct rmq_link *next;
+    for (struct rmq_link *place = board->busy.after; place != &board->busy; place = next) {
+        struct line *line = line_at(place);
+        const struct rmq_ack_need *need = &first_of(line)->need;
         int64_t reached = end_of_need(board, need->copies, need->needs_all, end);
-        next = line->after;
-        while (line->first && line->first->end_offset <= reached)
+        next = place->after;
+        while (!rmq_list_is_empty(&line->waiters) && first_of(line)->end_offset <= reached)
             resolve_first(board, line, RMQ_PUT_OK, &chain_end);
     }
     return chain;
@@ -459,10 +467,10 @@ static void end_role(struct rmq_ack_board *board, bool is_detached)
 
     board->is_frozen = true;
     board->is_detached |= is_detached;
-    while (board->busy)
-        resolve_first(board, board->busy, RMQ_PUT_FLUSH_SLAVE_TIMEOUT, &chain_end);
+    while (!rmq_list_is_empty(&board->busy))
+        resolve_first(board, line_at(board->busy.after), RMQ_PUT_FLUSH_SLAVE_TIMEOUT, &chain_end);
 
-    assert(!board->busy && atomic_load(&board->waiting) == 0);
+    assert(rmq_list_is_empty(&board->busy) && atomic_load(&board->waiting) == 0);
     pthread_mutex_unlock(&board->lock);
 
     if (had_log)

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "base/event.h"
+#include "base/list.h"
 #include "base/status.h"
 
 /* What an admitted put waits for. */
@@ -30,9 +31,9 @@ struct rmq_ack_inbox {
 struct rmq_ack_waiter {
     struct rmq_ack_need need;
     int64_t end_offset;
-    struct rmq_ack_waiter *before,
-        *after;                  /* next: in its line; after: in the chain of resolved puts */
-    struct rmq_ack_inbox *inbox; /* NULL: `resolved` is notified */
+    struct rmq_link place;        /* in its line */
+    struct rmq_ack_waiter *after; /* in the chain of resolved puts */
+    struct rmq_ack_inbox *inbox;  /* NULL: `resolved` is notified */
     struct rmq_event resolved;
     bool is_resolved; /* under the board's lock */
     int32_t status;   /* enum rmq_put_status */
