@@ -37,7 +37,8 @@ struct rmq_store {
     pthread_mutex_t structure_lock; /* truncation, expiry, closing, refreshing */
 };
 
-/* See rmq_queue_ends_save. On a full disk the former file stays, which costs the next recovery time. */
+/* See rmq_queue_ends_save. On a full disk the former file stays, which costs the next recovery
+ * time. */
 int rmq_store_save_queue_ends(struct rmq_store *store, bool is_closed, struct rmq_error *err);
 
 /* Whether this is a child of the process that opened the store. */
