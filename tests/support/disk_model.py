@@ -101,7 +101,7 @@ class Recorder:
     def _relative(self, path: Any) -> str:
         if not path:
             return ""
-        name = self.ffi.string(path).decode()
+        name: str = self.ffi.string(path).decode()
         if name == self._root:
             return ""
         assert name.startswith(self._root + "/"), name

@@ -150,7 +150,7 @@ class JavaCluster:
 
     def _controller_config(self, number: int) -> Mapping[str, object]:
         nodes = (f"n{i}-{self.server_host}:{port}" for i, port in enumerate(self.controller_ports))
-        engine = {"controllerStorePath": self.root / f"controller-{number}"}
+        engine: dict[str, object] = {"controllerStorePath": self.root / f"controller-{number}"}
         if self._etcd is not None:
             engine = {"etcdEndpoints": ";".join(self._etcd.endpoints), "etcdLeaseSeconds": 2}
         return {

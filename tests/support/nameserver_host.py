@@ -54,9 +54,11 @@ class FakeHost:
         """Return the answer to *request*, as a server gives it."""
         try:
             found = self.handlers[request.code](connection, request)
-            return found if isinstance(found, Frame) else await found
+            answer = found if found is None or isinstance(found, Frame) else await found
         except RequestRefused as refused:
             return request.respond(refused.code, refused.remark)
+        assert answer is not None, request.code
+        return answer
 
 
 def registration(

@@ -30,22 +30,22 @@ class Group:
         return self._stack.enter_context(rmqstore.open(self._root / name, **FILES))
 
     def master(self, name: str = "a", **options: Any) -> Master:
-        options = {"listen": HERE, "broker_id": 1, "options": QUICK} | options
+        options = {"listen": HERE, "broker_id": 1, "options": QUICK, **options}
         return self._stack.enter_context(Master(self.store(name), **options))
 
     def slave(self, master: ReplicatedStore | Relay, name: str = "b", **options: Any) -> Slave:
         assert master.address is not None
-        options = {"master": master.address, "broker_id": 2, "options": QUICK} | options
+        options = {"master": master.address, "broker_id": 2, "options": QUICK, **options}
         return self._stack.enter_context(Slave(self.store(name), **options))
 
     def plain(self, name: str, broker_id: int | None, **options: Any) -> ReplicatedStore:
-        options = {"listen": HERE, "broker_id": broker_id, "options": QUICK} | options
+        options = {"listen": HERE, "broker_id": broker_id, "options": QUICK, **options}
         return self._stack.enter_context(ReplicatedStore(self.store(name), **options))
 
     def again(self, replica: ReplicatedStore, **options: Any) -> ReplicatedStore:
         """End the replication of a store and return another one, without a role."""
         replica.close()
-        options = {"listen": HERE, "options": QUICK} | options
+        options = {"listen": HERE, "options": QUICK, **options}
         made = ReplicatedStore(replica.store, broker_id=replica.broker_id, **options)
         return self._stack.enter_context(made)
 
