@@ -29,6 +29,7 @@ from rmqstore.replication.protocol.events import (
     LogGrew,
     Opened,
     Ordered,
+    Receive,
     ReceiveEnded,
     Restart,
     SaveEpochs,
@@ -559,3 +560,22 @@ def test_slave_acknowledges_what_a_pump_received_last_and_handed_back() -> None:
     log.put("d")
     ended = ReceiveEnded(next_offset=400, acked_offset=300, heard_ms=1, wrote_ms=0)
     assert Send(Ack(400)) in slave.on(ended, 1)
+
+
+def test_frame_withdraws_the_request_to_receive_until_it_is_stored() -> None:
+    log = ModelLog().begin(1).put("abc")
+    slave = AutoSwitchSlave(
+        log, broker_id=2, options=replace(OPTIONS, streams=True, overlap_bytes=0)
+    )
+    slave.on(Opened(), 0)
+    slave.on(FrameReceived(HandshakeReply(300, 1, log.epochs)), 0)
+    assert slave.is_receiving
+
+    body = ModelLog().begin(1).put("abcd").read(300, 100)
+    effects = slave.on(FrameReceived(Transfer(300, 1, 0, 300, body)), 0)
+    assert Append(300, body) in effects
+    assert not slave.is_receiving
+
+    log.put("d")
+    (receive,) = [each for each in slave.on(LogGrew(), 0) if isinstance(each, Receive)]
+    assert receive.offset == 400

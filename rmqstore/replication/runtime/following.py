@@ -110,10 +110,10 @@ class SlaveSide:
         self._pumped: int | None = None
         """The pump's link while the connection is its."""
         self._awaited: Receive | None = None
-        """What begins once all that was sent has left."""
+        """The last request to receive. It begins once all sent bytes have left, unless the machine
+        has withdrawn it (`is_receiving`)."""
         self._is_flushing = False
         """The machine waits for the disk; the pump reports the end of a sync."""
-        self._is_last = True
         self._state = HaState.READY
         self._synced_epoch = -1
         self._master_end = -1
@@ -460,13 +460,9 @@ class SlaveSide:
         LogGrew, so that one acknowledgement covers them."""
         try:
             has_grown = False
-            events = events_of()
-            for at, event in enumerate(events):
-                # A request made before all received frames were handled is made again after them.
-                self._is_last = at == len(events) - 1
+            for event in events_of():
                 effects = self.node.handle(event, now_ms())
                 has_grown = (yield from self._carry_out(effects)) or has_grown
-            self._is_last = True
             while has_grown:
                 effects = self.node.handle(self._checked(), now_ms())
                 has_grown = yield from self._carry_out(effects)
@@ -516,7 +512,8 @@ class SlaveSide:
                 if self._link.unsent_bytes > _UNSENT_BYTES_MAX:
                     raise StoreError("the master reads no acknowledgements")
             case Receive():
-                self._awaited = effect if self._is_last else None
+                # A later frame withdraws the request: the machine then requests it again.
+                self._awaited = effect
             case Heartbeat():
                 if self._pumped is not None:
                     with suppress(ArgumentError):
