@@ -19,9 +19,9 @@ from rmqstore.message import MessageId, parse_message_id
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.messages import StoredMessage, decode_messages
+from rmqstore.remoting.bodies.queue_name import QueueName
 from rmqstore.remoting.bodies.statistics import (
     ConsumeStats,
-    QueueName,
     QueueProgress,
     QueueStats,
     TopicStats,

@@ -61,6 +61,7 @@ from rmqstore.net.one_run import OneRun
 from rmqstore.net.own_address import OwnAddress, own_address
 from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
+from rmqstore.permissions import PERM_WRITE
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
@@ -73,7 +74,6 @@ from rmqstore.typed_calls import typed
 
 __all__ = ["Broker", "BrokerStatus"]
 
-_WRITE = 2
 """The permission to write."""
 _RUNNING_KEYS = frozenset(
     about.key for about in BrokerConfig.options().values() if not about.effect.startswith("start")
@@ -481,7 +481,7 @@ class Broker(OneRun):
         if ha_address is None or broker_id is None or is_hidden:
             return None
         topics = self.metadata.tables.topic_table()
-        permission = config.permission & ~_WRITE if self._role.waits_for else config.permission
+        permission = config.permission & ~PERM_WRITE if self._role.waits_for else config.permission
         known = topics.data_version, permission
         if self._bodies is None or self._bodies[0] != known:
             self._bodies = known, bodies_of(topics, permission=permission)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqstore.broker.roles import Role
+from rmqstore.permissions import PERM_READ_WRITE
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup
 from rmqstore.remoting.bodies.data_version import DataVersion
@@ -35,8 +36,6 @@ __all__ = [
 
 MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 """Before the name of a group: the topic whose route shows its members at any nameserver."""
-
-_READ_AND_WRITE = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +162,7 @@ def is_changed(answer: Frame) -> bool:
 def bodies_of(table: KeptTopics, *, permission: int) -> tuple[bytes, bytes]:
     """Return the body of a registration and the version of its topics, as JSON; no topic allows
     what *permission* of the broker does not."""
-    is_whole = permission & _READ_AND_WRITE == _READ_AND_WRITE
+    is_whole = permission & PERM_READ_WRITE == PERM_READ_WRITE
     topics = {
         name: TopicConfig(
             name,
@@ -179,7 +178,7 @@ def bodies_of(table: KeptTopics, *, permission: int) -> tuple[bytes, bytes]:
     }
     kept = table.data_version
     # Nameservers look at topics again only under another version.
-    time_ms = kept.timestamp_ms - (_READ_AND_WRITE - permission)
+    time_ms = kept.timestamp_ms - (PERM_READ_WRITE - permission)
     version = DataVersion(kept.counter, kept.state_version, time_ms)
     body = RegisterBrokerBody(TopicTable(version, topics), filter_servers=()).encode()
     return body, fastjson.dumps(version.to_json())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.check.log import Hole, LogFiles
-from rmqstore.check.units import QueueName
+from rmqstore.check.units import StoredQueue
 from rmqstore.store.directory import Directory
 
 __all__ = ["Finding", "Kind", "Level", "Report"]
@@ -105,10 +105,10 @@ class Report:
     keys: int
     """Keys that were looked up in the index."""
 
-    bad_queues: frozenset[QueueName]
+    bad_queues: frozenset[StoredQueue]
     """Queues with damage whose messages the log holds, so that they can be rebuilt."""
 
-    orphan_queues: frozenset[QueueName]
+    orphan_queues: frozenset[StoredQueue]
     """Queues with damage whose messages are all expired: they keep where the queue continues."""
 
     has_light_queues: bool

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,21 +15,24 @@ from pathlib import Path
 from rmqstore._native.core import Record
 from rmqstore.check.findings import Finding, Kind, Level
 from rmqstore.check.log import LogFile, file_size_of
-from rmqstore.check.units import QueueName, Unit, needs_properties, tags_code_of, units_of
+from rmqstore.check.units import StoredQueue, Unit, needs_properties, tags_code_of, units_of
 from rmqstore.errors import CorruptionError, StoreError
 from rmqstore.message import decode_properties
+from rmqstore.queue_units import (
+    BATCH_UNIT,
+    EXTENSION_ADDRESS_MAX,
+    EXTENSION_BASE,
+    EXTENSION_END_BYTES,
+    EXTENSION_UNIT,
+    FILL_SIZE,
+    UNIT,
+)
 from rmqstore.regular_file import open_regular
 from rmqstore.store import Store
 from rmqstore.store.removed_queues import REMOVED_QUEUES_FILE, read_removed_queues
 
 __all__ = ["QueueCheck"]
 
-_UNIT = struct.Struct(">qiq")
-_BATCH_UNIT = struct.Struct(">qiqqqhii")
-_EXTENSION_UNIT = struct.Struct(">hqqh")
-_EXTENSION_END_SIZE = 4
-_FILL_SIZE = 0x7FFFFFFF
-_ADDRESS_MAX = -(2**31) - 1
 _OPEN_FILES_MAX = 4096
 _CODES_MAX = 65_536
 _LOST = "leads to no whole record: its message is lost"
@@ -86,7 +88,7 @@ class _Queue:
 
     def __init__(self, folder: Path, extension: Path, *, is_batch: bool, maps: _Maps) -> None:
         self.folder = folder
-        self.layout = _BATCH_UNIT if is_batch else _UNIT
+        self.layout = BATCH_UNIT if is_batch else UNIT
         self.is_batch = is_batch
         self._maps = maps
 
@@ -205,11 +207,11 @@ class _Queue:
                 self.troubles.add("is missing", unit.queue_offset, unit.queue_offset)
             return
 
-        physical_offset, size, code = _UNIT.unpack(data)
+        physical_offset, size, code = UNIT.unpack(data)
         place = (unit.physical_offset, unit.size, unit.tags_code)
         if (physical_offset, size, self._code_of(code)) == place:
             self.matched += 1
-        elif size == _FILL_SIZE and physical_offset == 0:
+        elif size == FILL_SIZE and physical_offset == 0:
             self.troubles.add("is missing", unit.queue_offset, unit.queue_offset)
         else:
             self.troubles.add("does not fit its record", unit.queue_offset, unit.queue_offset)
@@ -222,16 +224,16 @@ class _Queue:
 
     def _code_of(self, stored: int) -> int | None:
         """The tags code, which may lie in the extension; None where it has no whole unit there."""
-        if stored > _ADDRESS_MAX:
+        if stored > EXTENSION_ADDRESS_MAX:
             return stored
-        place = stored + (1 << 63)
+        place = stored - EXTENSION_BASE
         for file in self.extension:
             at, left = place - file.start, file.start + file.size - place
-            if at < 0 or left < _EXTENSION_UNIT.size + _EXTENSION_END_SIZE:
+            if at < 0 or left < EXTENSION_UNIT.size + EXTENSION_END_BYTES:
                 continue
-            size, code, _, map_size = _EXTENSION_UNIT.unpack_from(self._maps.of(file.path), at)
-            is_whole = size == _EXTENSION_UNIT.size + map_size and map_size >= 0
-            return code if is_whole and size <= left - _EXTENSION_END_SIZE else None
+            size, code, _, map_size = EXTENSION_UNIT.unpack_from(self._maps.of(file.path), at)
+            is_whole = size == EXTENSION_UNIT.size + map_size and map_size >= 0
+            return code if is_whole and size <= left - EXTENSION_END_BYTES else None
         return None
 
     def _check_batch(self, unit: Unit) -> None:
@@ -265,7 +267,7 @@ class _Queue:
         real = [
             (number, fields[0])
             for number, fields in self.numbered()
-            if not (fields[1] == _FILL_SIZE and fields[0] == 0)
+            if not (fields[1] == FILL_SIZE and fields[0] == 0)
             and (fields[0] >= log_start or fields[0] < 0 or fields[1] <= 0)
             and fields[0] < log_limit
             and (kept_end is None or (fields[4] if self.is_batch else number) < kept_end)
@@ -290,7 +292,7 @@ class QueueCheck:
         self._root = root
         self._delays_ms = delays_ms
         self._maps = _Maps()
-        self._queues: dict[QueueName, _Queue] = {}
+        self._queues: dict[StoredQueue, _Queue] = {}
         self._codes: dict[str | None, int] = {}
         self.light_queues = False
         self._removed: Mapping[tuple[str, int], int] = {}
@@ -299,15 +301,15 @@ class QueueCheck:
             self._removed = read_removed_queues(root)
         except CorruptionError as error:
             self._removed_fault = str(error)
-        self.bad: set[QueueName] = set()
-        self.orphans: set[QueueName] = set()
+        self.bad: set[StoredQueue] = set()
+        self.orphans: set[StoredQueue] = set()
 
         for folder, is_batch in _FOLDERS:
             for topic in _folders(root / folder):
                 for queue in _folders(topic):
                     if not queue.name.isdecimal():
                         continue
-                    name = QueueName(topic.name, int(queue.name), is_batch)
+                    name = StoredQueue(topic.name, int(queue.name), is_batch)
                     # The extension of a batch queue is not a queue of its own.
                     is_known = name._replace(is_batch=True) in self._queues
                     if folder != _EXTENSIONS or not is_known:
@@ -355,7 +357,7 @@ class QueueCheck:
         )
         return sizes.most_common(1)[0][0] if sizes else None
 
-    def _queue(self, name: QueueName) -> _Queue:
+    def _queue(self, name: StoredQueue) -> _Queue:
         found = self._queues.get(name)
         if found is None:
             place = Path(name.topic, str(name.queue_id))
@@ -438,7 +440,7 @@ class QueueCheck:
 
     def _check_queue(
         self,
-        name: QueueName,
+        name: StoredQueue,
         queue: _Queue,
         view: Store,
         built_to: int,
@@ -473,7 +475,7 @@ class QueueCheck:
         for stray in strays.ranges:
             yield _of_units(place, *stray)
 
-    def _is_second(self, name: QueueName, queue: _Queue) -> bool:
+    def _is_second(self, name: StoredQueue, queue: _Queue) -> bool:
         """Whether the folder is beside one of the other kind, which fits more records."""
         other = self._queues.get(name._replace(is_batch=not name.is_batch))
         if other is None or not (other.folder.is_dir() and queue.folder.is_dir()):
@@ -481,7 +483,7 @@ class QueueCheck:
         return (queue.matched, not name.is_batch) < (other.matched, name.is_batch)
 
     def _trouble_with(
-        self, name: QueueName, number: int, physical_offset: int, view: Store
+        self, name: StoredQueue, number: int, physical_offset: int, view: Store
     ) -> str | None:
         """What is wrong with a unit that no record called for; None when one does after all."""
         try:

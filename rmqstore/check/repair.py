@@ -30,7 +30,6 @@ from rmqstore import store as store_module
 from rmqstore.check import Kind, Level, Report, verify
 from rmqstore.check.log import LogFiles, Progress, file_size_of
 from rmqstore.config import StoreConfig
-from rmqstore.config.store_config import BATCH_UNIT_BYTES
 from rmqstore.errors import (
     DiskError,
     NotFoundError,
@@ -39,6 +38,7 @@ from rmqstore.errors import (
     disk_errors,
 )
 from rmqstore.message import TransactionType
+from rmqstore.queue_units import BATCH_UNIT_BYTES
 from rmqstore.store import Recovery
 from rmqstore.store.settings import is_remembered, remembered
 

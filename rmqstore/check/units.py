@@ -17,7 +17,7 @@ from rmqstore.message import SysFlag, TransactionType, tags_code
 __all__ = [
     "INNER_BATCH_MAX",
     "WITHOUT_UNIT",
-    "QueueName",
+    "StoredQueue",
     "Unit",
     "is_queue_offset_possible",
     "is_storable",
@@ -44,7 +44,7 @@ _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
-class QueueName(NamedTuple):
+class StoredQueue(NamedTuple):
     """A queue of a store, and whether it takes inner batches."""
 
     topic: str
@@ -72,9 +72,9 @@ class Unit(NamedTuple):
     """By INNER_MULTI_DISPATCH, beside the unit in the record's own queue."""
 
     @property
-    def queue(self) -> QueueName:
+    def queue(self) -> StoredQueue:
         """The queue that the unit belongs to."""
-        return QueueName(self.topic, self.queue_id, self.is_batch)
+        return StoredQueue(self.topic, self.queue_id, self.is_batch)
 
 
 def units_of(

@@ -25,6 +25,8 @@ from rmqstore.cli.admin_common import (
 from rmqstore.cli.errors import ExitCode, command
 from rmqstore.cli.options import JsonOption
 from rmqstore.cli.output import time_text
+from rmqstore.permissions import PERM_READ_WRITE
+from rmqstore.remoting.bodies.topic_config import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 
 __all__ = [
@@ -144,7 +146,7 @@ def update_topic(
     ] = 8,
     perm: Annotated[
         int, typer.Option("-p", "--perm", help="4 read, 2 write, 6 both. Default: 6.")
-    ] = 6,
+    ] = PERM_READ_WRITE,
     order: Annotated[Switch, _switch("-o", "--order", "Ordered topic.")] = Switch.FALSE,
     unit: Annotated[Switch, _switch("-u", "--unit", "Unit topic.")] = Switch.FALSE,
     has_unit_sub: Annotated[
@@ -159,13 +161,14 @@ def update_topic(
     namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Create or change a  topic."""
+    """Create or change a topic."""
     config = TopicConfig(
         topic,
         read_queues,
         write_queues,
         perm,
-        sys_flag=int(unit is Switch.TRUE) | int(has_unit_sub is Switch.TRUE) << 1,
+        sys_flag=(TOPIC_UNIT if unit is Switch.TRUE else 0)
+        | (TOPIC_UNIT_SUB if has_unit_sub is Switch.TRUE else 0),
         order=order is Switch.TRUE,
     )
     changes = _at_masters(

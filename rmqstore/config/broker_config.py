@@ -25,6 +25,7 @@ from rmqstore.config.options import (
 from rmqstore.config.replica_config import ReplicaConfig
 from rmqstore.config.store_config import StoreConfig
 from rmqstore.errors import ConfigError
+from rmqstore.permissions import PERM_ALL, PERM_READ_WRITE
 
 __all__ = ["BrokerConfig"]
 
@@ -90,8 +91,8 @@ class BrokerConfig:
     )
     permission: int = option(
         "brokerPermission",
-        6,
-        high=7,
+        PERM_READ_WRITE,
+        high=PERM_ALL,
         help="permission: 4 for reading, 2 for writing, 6 for both",
         effect="sends, pulls and registration",
     )

@@ -27,16 +27,14 @@ from rmqstore.config.options import (
 )
 from rmqstore.config.replica_config import ReplicaConfig
 from rmqstore.errors import ConfigError
+from rmqstore.queue_units import BATCH_UNIT_BYTES, UNIT_BYTES
 
-__all__ = ["BATCH_UNIT_BYTES", "Compatibility", "StoreConfig"]
+__all__ = ["Compatibility", "StoreConfig"]
 
 Compatibility = Literal["auto", "5.3", "5.5"]
 
 _KIB = 1024
 _MIB = 1024 * _KIB
-_CONSUME_QUEUE_UNIT_BYTES = 20
-BATCH_UNIT_BYTES = 46
-"""Size of one entry of a batch consume queue."""
 _INDEX_HEADER_BYTES = 40
 _INDEX_SLOT_BYTES = 4
 _INDEX_ENTRY_BYTES = 20
@@ -482,9 +480,7 @@ class StoreConfig:
     @property
     def consume_queue_file_whole_units_bytes(self) -> int:
         """The consume queue file size rounded up to whole units: the size files have on disk."""
-        return -(-self.consume_queue_file_size_bytes // _CONSUME_QUEUE_UNIT_BYTES) * (
-            _CONSUME_QUEUE_UNIT_BYTES
-        )
+        return -(-self.consume_queue_file_size_bytes // UNIT_BYTES) * (UNIT_BYTES)
 
 
 def _cross_violations(config: StoreConfig) -> list[str]:

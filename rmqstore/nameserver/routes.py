@@ -12,18 +12,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqstore.nameserver.members import TIMEOUT_MS, Clock, Group, Member, Members
+from rmqstore.permissions import PERM_READ_WRITE, PERM_WRITE
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
 from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody
 from rmqstore.remoting.bodies.route import (
     MASTER_ID,
-    PERM_WRITE,
     BrokerData,
     QueueData,
     TopicRoute,
 )
 from rmqstore.remoting.bodies.tables import TopicList
-from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
+from rmqstore.remoting.bodies.topic_config import (
+    TOPIC_UNIT,
+    TOPIC_UNIT_SUB,
+    TopicConfig,
+    TopicTable,
+)
 
 __all__ = [
     "SYNC_MEMBER_TOPIC_PREFIX",
@@ -43,8 +48,6 @@ SYNC_MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 _UNNAMED_MS = 120_000
 """Time after which a topic that no registration names is removed: two of the longest registration
 periods. A registration may be one of several batches, and nothing marks it as such."""
-_PERM_READ = 4
-_UNIT, _UNIT_SUB = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +259,7 @@ class RouteTable:
     def add_write_permission(self, name: str) -> int:
         """Set the permission of all topics of a broker name to read and write; return their
         number."""
-        return self._set_permissions(name, lambda perm: _PERM_READ | PERM_WRITE)
+        return self._set_permissions(name, lambda perm: PERM_READ_WRITE)
 
     def topics(self) -> TopicList:
         """Return the names of all topics."""
@@ -281,7 +284,9 @@ class RouteTable:
 
     def unit_topics(self, *, unit: bool | None, unit_sub: bool | None) -> TopicList:
         """Return the topics with these flags of unit mode; None matches either value."""
-        flags = [(flag, is_set) for flag, is_set in ((_UNIT, unit), (_UNIT_SUB, unit_sub))]
+        flags = [
+            (flag, is_set) for flag, is_set in ((TOPIC_UNIT, unit), (TOPIC_UNIT_SUB, unit_sub))
+        ]
         topics = [
             topic
             for topic, queues in self._topics.items()

@@ -14,7 +14,8 @@ from random import Random
 from typing import Protocol
 
 from rmqstore.message import encode_properties
-from rmqstore.remoting.bodies.route import MASTER_ID, PERM_WRITE, TopicRoute
+from rmqstore.permissions import PERM_READ_WRITE, PERM_WRITE
+from rmqstore.remoting.bodies.route import MASTER_ID, TopicRoute
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.fastjson import dumps
 from rmqstore.remoting.frames import Frame
@@ -48,7 +49,6 @@ _PULL_MS = 400
 _WAITS_MS = (0, 900, 3000)
 _CHANGE_MS = 4000
 _AT_ONCE = 8
-_READ_AND_WRITE = 6
 
 
 class Record(Protocol):
@@ -295,7 +295,7 @@ class Operator(Client):
 
     def _make_topic(self, port: int, name: str) -> None:
         header = CreateTopicRequestHeader(
-            topic=name, read_queues=1, write_queues=1, perm=_READ_AND_WRITE
+            topic=name, read_queues=1, write_queues=1, perm=PERM_READ_WRITE
         )
         request = Frame.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields())
         self._ask(port, request, topic=name)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from rmqstore.broker.nameserver_calls import NameserverCalls, Requests
 from rmqstore.broker.registration import Announcement, bodies_of
 from rmqstore.errors import RemotingError
+from rmqstore.permissions import PERM_READ_WRITE
 from rmqstore.remoting.bodies.route import MASTER_ID
 from rmqstore.remoting.frames import Frame, FrameDecoder, encode
 from rmqstore.sim.clock import Timeline
@@ -45,7 +46,6 @@ TOPIC = "orders"
 _PERIOD_MS = 4 * BEAT_MS
 _ANSWER_MS = 1200
 _TOPICS = {name: TopicConfig(name) for name in (TOPIC, "refunds")}
-_READ_AND_WRITE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def announcement_of(
     number: int, broker_id: int, topics: TopicTable, *, acts_as_master: bool
 ) -> Announcement:
     """Return the registration of a replica's broker."""
-    body, version = bodies_of(topics, permission=_READ_AND_WRITE)
+    body, version = bodies_of(topics, permission=PERM_READ_WRITE)
     return Announcement(
         cluster_name=CLUSTER,
         name=GROUP,

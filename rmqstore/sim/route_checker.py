@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rmqstore.permissions import PERM_WRITE
 from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody
-from rmqstore.remoting.bodies.route import MASTER_ID, PERM_WRITE, TopicRoute
+from rmqstore.remoting.bodies.route import MASTER_ID, TopicRoute
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.sim.checker import Violation

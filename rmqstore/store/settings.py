@@ -14,10 +14,10 @@ from typing import Any
 
 from rmqstore import arguments
 from rmqstore.config import BrokerRole, Configuration, FlushDiskType, ReplicaConfig, StoreConfig
-from rmqstore.config.store_config import BATCH_UNIT_BYTES
 from rmqstore.errors import ArgumentError, ConfigError, CorruptionError, disk_errors
 from rmqstore.message import Durability
 from rmqstore.net.addresses import numeric_host
+from rmqstore.queue_units import BATCH_UNIT_BYTES
 from rmqstore.regular_file import read_regular
 from rmqstore.store.directory import Directory
 from rmqstore.store.durable_files import replace_durably, sync_directory

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import struct
 from pathlib import PurePosixPath
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from rmqstore import StoreConfig
 from rmqstore.config.options import options_of
 from rmqstore.epochs import parse_epochs
+from rmqstore.queue_units import BATCH_UNIT, EXTENSION_UNIT, UNIT
 from rmqstore.replication import EpochEntry, HaOptions, Quorum, ReplicatedStore
 from tests.house import tree
 
@@ -175,3 +177,22 @@ def test_settings_of_the_quorum_are_named_with_their_keys() -> None:
         r"`(\w+)` \(`(\w+)`[,)]", text.partition("`Quorum` has")[2].partition("|")[0]
     )
     assert dict(named) == {name: about.key for name, about in options_of(Quorum).items()}
+
+
+@pytest.mark.parametrize(
+    ("header", "unit"),
+    [
+        ("csrc/index/consume_queue.h", UNIT),
+        ("csrc/index/batch_consume_queue.h", BATCH_UNIT),
+        ("csrc/index/consume_queue_ext.h", EXTENSION_UNIT),
+    ],
+)
+def test_queue_units_in_python_have_the_layout_of_the_core(
+    header: str, unit: struct.Struct
+) -> None:
+    at, layout = 0, []
+    for code in unit.format.removeprefix(">"):
+        size = struct.calcsize(f">{code}")
+        layout.append((str(at), str(size)))
+        at += size
+    assert layout == [row for row in _layout_of_header(header) if row[1] != "n"]

@@ -23,6 +23,8 @@ LAYERS = {
     "rmqstore.exports": 1,
     "rmqstore.config": 1,
     "rmqstore.message": 1,
+    "rmqstore.permissions": 1,
+    "rmqstore.queue_units": 1,
     "rmqstore.checkpoint": 1,
     "rmqstore.compression": 1,
     "rmqstore.epochs": 1,

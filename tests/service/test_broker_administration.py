@@ -15,10 +15,10 @@ from rmqstore.broker.refusals import COMMANDS
 from rmqstore.broker.roles import Role
 from rmqstore.config import parse_properties
 from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.queue_name import QueueName
 from rmqstore.remoting.bodies.statistics import (
     ConsumeStats,
     GroupList,
-    QueueName,
     QueueProgress,
     QueueStats,
     ResetOffsets,

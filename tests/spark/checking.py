@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.check.findings import Finding
-from rmqstore.check.units import QueueName
+from rmqstore.check.units import StoredQueue
 from rmqstore.spark.pipelines import work
 from rmqstore.spark.pipelines.audit import EVERYTHING, Audit, check, report_of
 from rmqstore.spark.pipelines.calls import (
@@ -95,7 +95,7 @@ def checked_queues(root: Path | str, **options: work.OptionValue) -> tuple[list[
 
     queues = Queues.of(layout)
     found = list(queues.findings)
-    matched: dict[QueueName, int] = {}
+    matched: dict[StoredQueue, int] = {}
 
     for each in check_queues(queues, batches):
         if isinstance(each, Finding):

@@ -10,7 +10,8 @@ from rmqstore.broker.metadata import groups as rules
 from rmqstore.broker.metadata.topics import RETRY_PREFIX
 from rmqstore.errors import NotFoundError, OffsetOutOfRange, RequestRefused
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.statistics import ConsumeStats, QueueName, QueueProgress
+from rmqstore.remoting.bodies.queue_name import QueueName
+from rmqstore.remoting.bodies.statistics import ConsumeStats, QueueProgress
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import (

@@ -8,7 +8,8 @@ import os
 
 from rmqstore.broker.context import Context
 from rmqstore.errors import RequestRefused
-from rmqstore.remoting.bodies.statistics import QueueName, ResetOffsets
+from rmqstore.remoting.bodies.queue_name import QueueName
+from rmqstore.remoting.bodies.statistics import ResetOffsets
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import (

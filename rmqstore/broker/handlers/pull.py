@@ -20,6 +20,7 @@ from rmqstore.broker.holds import Hold, Queue
 from rmqstore.broker.serving import ViewOf, refuse_light_topic
 from rmqstore.errors import RequestRefused, StoreError
 from rmqstore.message import GetStatus
+from rmqstore.permissions import PERM_READ
 from rmqstore.remoting.bodies.clients import EVERYTHING
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -33,7 +34,6 @@ from rmqstore.store.metadata import GroupConfig, TopicConfig
 
 __all__ = ["Held", "PullRequests"]
 
-_READ = 4
 _BYTES_MAX = 256 * 1024
 _MESSAGES_MAX = 512
 _TAGS_MAX = 64
@@ -138,7 +138,7 @@ class PullRequests:
                 "master",
                 code=ResponseCode.SYSTEM_BUSY,
             )
-        if not config.permission & _READ:
+        if not config.permission & PERM_READ:
             raise _Forbidden(f"the broker[{config.host}] pulling message is forbidden", _BROKER)
         if not group.consume_enabled:
             raise _Forbidden(f"subscription group no permission, {group.name}", _GROUP)
@@ -148,7 +148,7 @@ class PullRequests:
                 f"topic[{header.topic}] not exist, apply first please!",
                 code=ResponseCode.TOPIC_NOT_EXIST,
             )
-        if not topic.perm & _READ:
+        if not topic.perm & PERM_READ:
             raise _Forbidden(f"the topic[{topic.name}] pulling message is forbidden", _TOPIC)
         if not 0 <= header.queue_id < topic.read_queue_count:
             raise RequestRefused(

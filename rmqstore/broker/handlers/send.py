@@ -21,6 +21,7 @@ from rmqstore.broker.metadata.topics import RETRY_PREFIX, check_name, refuse_sen
 from rmqstore.broker.serving import ViewOf, packed_host
 from rmqstore.errors import PutError, RemotingFrameError, RequestRefused, StoreClosedError
 from rmqstore.message import Durability, PutStatus, SysFlag, decode_properties, unique_key
+from rmqstore.permissions import PERM_WRITE
 from rmqstore.remoting.bodies.batch import batch_properties
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -38,7 +39,6 @@ _REGION = "DefaultRegion"
 _BATCH_MESSAGES_MAX = 16_384
 """Messages of one batch: the answer names the id of each, in a header of at most 1 MiB."""
 _TOPIC_SIZE_MAX = 127
-_WRITE = 2
 _ORDINARY_FLAGS = ~int(
     SysFlag.TRANSACTION_MASK
     | SysFlag.BORN_HOST_V6
@@ -193,11 +193,11 @@ class SendRequests:
     def _refuse_unwritable(self, header: _Header, topic: TopicConfig) -> None:
         self._refuse_other_than_master()
         host = self._context.config.host
-        if not self._context.config.permission & _WRITE and topic.order:
+        if not self._context.config.permission & PERM_WRITE and topic.order:
             raise _forbidden(f"the broker[{host}] sending message is forbidden")
-        if not topic.perm & _WRITE:
+        if not topic.perm & PERM_WRITE:
             raise _forbidden(
-                f"topic[{topic.name}] has permission {topic.perm}, without {_WRITE} for writing"
+                f"topic[{topic.name}] has permission {topic.perm}, without {PERM_WRITE} for writing"
             )
         queues = max(topic.read_queue_count, topic.write_queue_count)
         if header.queue_id >= queues:

@@ -10,8 +10,10 @@ from rmqstore.broker.metadata import topics as rules
 from rmqstore.broker.metadata.spreading import Spread
 from rmqstore.broker.request_table import TopicChange
 from rmqstore.errors import RequestRefused
+from rmqstore.permissions import PERM_ALL
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.statistics import GroupList, QueueName, QueueStats, TopicStats
+from rmqstore.remoting.bodies.queue_name import QueueName
+from rmqstore.remoting.bodies.statistics import GroupList, QueueStats, TopicStats
 from rmqstore.remoting.bodies.tables import TopicList
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -156,7 +158,7 @@ def _check_numbers(topic: TopicConfig) -> None:
                 f"topic {topic.name} has {name} {count}; give 0 to {_QUEUES_MAX}",
                 code=ResponseCode.INVALID_PARAMETER,
             )
-    if not 0 <= topic.perm <= 7:
+    if not 0 <= topic.perm <= PERM_ALL:
         raise RequestRefused(
             f"topic {topic.name} has perm {topic.perm}; give a sum of 4, 2 and 1",
             code=ResponseCode.INVALID_PARAMETER,

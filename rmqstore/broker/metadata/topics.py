@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rmqstore.errors import RequestRefused
+from rmqstore.permissions import PERM_INHERIT, PERM_READ_WRITE
+from rmqstore.remoting.bodies.topic_config import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import TopicConfig
 
@@ -35,8 +37,6 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _NAME_SIZE_MAX = 127
 _GROUP_TOPIC_SIZE_MAX = 255
 """Of retry and dead-letter topics, as 5.5.0 allows."""
-_INHERIT, _READ_AND_WRITE = 1, 6
-_UNIT, _UNIT_SUB = 1, 2
 
 _NOT_FOR_SENDING = frozenset(
     {
@@ -115,15 +115,15 @@ class SystemTopics:
     def _topics(self) -> Iterable[TopicConfig]:
         yield _topic("SELF_TEST_TOPIC", 1)
         if self.creates_topics:
-            yield _topic(TEMPLATE_TOPIC, self.queue_count, _READ_AND_WRITE | _INHERIT)
+            yield _topic(TEMPLATE_TOPIC, self.queue_count, PERM_READ_WRITE | PERM_INHERIT)
         yield _topic("BenchmarkTest", 1024)
-        yield _topic(self.cluster_name, 16, _READ_AND_WRITE | _INHERIT)
-        yield _topic(self.broker_name, 1, _READ_AND_WRITE | _INHERIT)
+        yield _topic(self.cluster_name, 16, PERM_READ_WRITE | PERM_INHERIT)
+        yield _topic(self.broker_name, 1, PERM_READ_WRITE | PERM_INHERIT)
         yield _topic("OFFSET_MOVED_EVENT", 1)
         yield _topic("SCHEDULE_TOPIC_XXXX", self.levels)
         yield _topic(f"{self.cluster_name}_REPLY_TOPIC", 1)
         yield _topic(f"rmq_sys_REVIVE_LOG_{self.cluster_name}", 8)
-        yield _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{self.broker_name}", 1, _INHERIT)
+        yield _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{self.broker_name}", 1, PERM_INHERIT)
         yield _topic("RMQ_SYS_TRANS_HALF_TOPIC", 1)
         yield _topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1)
         yield _topic("rmq_sys_wheel_timer", 1)
@@ -131,7 +131,7 @@ class SystemTopics:
 
 def retry_topic(group: str, queue_count: int, *, order: bool = False) -> TopicConfig:
     """Return the retry topic of a group."""
-    return TopicConfig(RETRY_PREFIX + group, queue_count, queue_count, _READ_AND_WRITE, order=order)
+    return TopicConfig(RETRY_PREFIX + group, queue_count, queue_count, PERM_READ_WRITE, order=order)
 
 
 def made_by_sending(
@@ -149,17 +149,17 @@ def made_by_sending(
     """
     is_retry = name.startswith(RETRY_PREFIX)
     model = find(template)
-    inherits = model is not None and bool(model.perm & _INHERIT)
+    inherits = model is not None and bool(model.perm & PERM_INHERIT)
     if template == TEMPLATE_TOPIC and not creates_topics:
         inherits = False
     if model is not None and inherits:
         count = max(min(queue_count, model.write_queue_count), 0)
-        perm, filter_type = model.perm & ~_INHERIT, model.filter_type
+        perm, filter_type = model.perm & ~PERM_INHERIT, model.filter_type
     elif is_retry:
-        count, perm, filter_type = 1, _READ_AND_WRITE, "SINGLE_TAG"
+        count, perm, filter_type = 1, PERM_READ_WRITE, "SINGLE_TAG"
     else:
         return None
-    sys_flag = (_UNIT_SUB if is_retry else _UNIT) if is_unit else 0
+    sys_flag = (TOPIC_UNIT_SUB if is_retry else TOPIC_UNIT) if is_unit else 0
     return TopicConfig(name, count, count, perm, filter_type, sys_flag)
 
 
@@ -238,7 +238,7 @@ def with_attributes(
     return replace(topic, attributes=alter_attributes(current, changes, is_new=known is None))
 
 
-def _topic(name: str, queue_count: int, perm: int = _READ_AND_WRITE) -> TopicConfig:
+def _topic(name: str, queue_count: int, perm: int = PERM_READ_WRITE) -> TopicConfig:
     return TopicConfig(name, queue_count, queue_count, perm)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.queue_name import QueueName
 from rmqstore.remoting.bodies.values import (
     boolean_at,
     integer_at,
@@ -25,7 +26,6 @@ __all__ = [
     "HeartbeatData",
     "LockBatchBody",
     "LockedQueues",
-    "QueueName",
     "SubscriptionData",
 ]
 
@@ -217,29 +217,6 @@ class CheckClientBody:
             group=text_at(fields, "group"),
             subscription=SubscriptionData.of(fields.get("subscriptionData")),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class QueueName:
-    """A queue as clients name it (MessageQueue)."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-    @classmethod
-    def of(cls, value: object) -> QueueName:
-        """Return the queue that parsed JSON holds. Raises RemotingFrameError."""
-        fields = object_of(value, "messageQueue")
-        return cls(
-            text_at(fields, "topic"),
-            text_at(fields, "brokerName"),
-            integer_at(fields, "queueId", 0),
-        )
-
-    def members(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

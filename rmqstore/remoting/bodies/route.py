@@ -25,7 +25,6 @@ from rmqstore.remoting.bodies.values import (
 
 __all__ = [
     "MASTER_ID",
-    "PERM_WRITE",
     "BrokerData",
     "QueueData",
     "TopicRoute",
@@ -36,8 +35,6 @@ __all__ = [
 
 MASTER_ID = 0
 """The broker id of a master at the nameserver; a controller assigns other ids."""
-PERM_WRITE = 2
-"""The bit of a permission that allows puts; 4 allows reads, 1 inherits."""
 
 
 def quoted(text: str, *, standard: bool = False) -> str:

@@ -9,28 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.values import integer_at, object_of, text_at, texts_of
+from rmqstore.remoting.bodies.queue_name import QueueName
+from rmqstore.remoting.bodies.values import integer_at, object_of, texts_of
 
 __all__ = [
     "ConsumeStats",
     "GroupList",
-    "QueueName",
     "QueueProgress",
     "QueueStats",
     "ResetOffsets",
     "TopicStats",
 ]
-
-
-class QueueName(NamedTuple):
-    """One queue of a topic on one broker."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +163,7 @@ class GroupList:
 
 def _table(table: Mapping[QueueName, Mapping[str, int] | int]) -> bytes:
     pairs = (
-        fastjson.dumps(
-            {"brokerName": name.broker_name, "queueId": name.queue_id, "topic": name.topic}
-        )
-        + b":"
-        + fastjson.dumps(each)
-        for name, each in table.items()
+        fastjson.dumps(name.members()) + b":" + fastjson.dumps(each) for name, each in table.items()
     )
     return b"{%b}" % b",".join(pairs)
 
@@ -191,7 +178,4 @@ def _queues_of(body: bytes, what: str) -> dict[QueueName, Mapping[str, Any]]:
 
 def _queue_of(key: str) -> QueueName:
     """Returns the queue of a key. An object in the place of a key is read as its own JSON text."""
-    name = object_of(fastjson.loads(key), "queue")
-    return QueueName(
-        text_at(name, "topic"), text_at(name, "brokerName"), integer_at(name, "queueId", 0)
-    )
+    return QueueName.of(fastjson.loads(key))

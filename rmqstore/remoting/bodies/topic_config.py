@@ -17,14 +17,17 @@ from typing import Any
 
 from rmqstore.arguments import INT32_MAX, shown
 from rmqstore.errors import RemotingFrameError
+from rmqstore.permissions import PERM_READ_WRITE
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.values import boolean_at, integer_at, object_of, text_at
 
-__all__ = ["TopicConfig", "TopicTable"]
+__all__ = ["TOPIC_UNIT", "TOPIC_UNIT_SUB", "TopicConfig", "TopicTable"]
+
+TOPIC_UNIT, TOPIC_UNIT_SUB = 1, 2
+"""Flags of a topic: it is in unit mode; consumers in unit mode subscribe to it."""
 
 _QUEUES = 16
-_READ_AND_WRITE = 6
 _FILTER = "SINGLE_TAG"
 
 
@@ -35,7 +38,7 @@ class TopicConfig:
     name: str
     read_queues: int = _QUEUES
     write_queues: int = _QUEUES
-    perm: int = _READ_AND_WRITE
+    perm: int = PERM_READ_WRITE
     sys_flag: int = 0
     filter_type: str = _FILTER
     order: bool = False
@@ -49,7 +52,7 @@ class TopicConfig:
             text_at(fields, "topicName", name),
             integer_at(fields, "readQueueNums", _QUEUES, high=INT32_MAX),
             integer_at(fields, "writeQueueNums", _QUEUES, high=INT32_MAX),
-            integer_at(fields, "perm", _READ_AND_WRITE, high=INT32_MAX),
+            integer_at(fields, "perm", PERM_READ_WRITE, high=INT32_MAX),
             integer_at(fields, "topicSysFlag", 0, high=INT32_MAX),
             text_at(fields, "topicFilterType", _FILTER),
             boolean_at(fields, "order"),

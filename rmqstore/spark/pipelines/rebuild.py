@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore._native import core
 from rmqstore.check.findings import Finding, Kind, Level
-from rmqstore.check.units import QueueName
+from rmqstore.check.units import StoredQueue
 from rmqstore.errors import ArgumentError
 from rmqstore.spark.options import Options
 from rmqstore.spark.pipelines import work
@@ -203,7 +203,7 @@ def _check_queues(
     options: Options,
     partitions: Sequence[Partition],
     progress: work.Progress | None,
-) -> Iterator[Finding | tuple[QueueName, int]]:
+) -> Iterator[Finding | tuple[StoredQueue, int]]:
     cut = work.parallelism(spark, work.size_of(partitions))
     task = partial(_units_task, options)
     units = work.distribute(spark, partitions, task, UNITS, partitions=cut)
@@ -215,7 +215,7 @@ def _check_queues(
     )
     for row in work.collect(compared, progress):
         if row.text is None:
-            yield QueueName(row.topic, row.queueId, row.isBatch), row.matched
+            yield StoredQueue(row.topic, row.queueId, row.isBatch), row.matched
         else:
             yield _finding_of(row)
 

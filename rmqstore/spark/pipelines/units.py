@@ -7,7 +7,6 @@ compared at once; single units are looked at only where those differ.
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,8 +15,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore._native import core
 from rmqstore.check.findings import Finding, Kind, Level
-from rmqstore.check.units import QueueName, Unit
+from rmqstore.check.units import StoredQueue, Unit
 from rmqstore.errors import NotFoundError
+from rmqstore.queue_units import (
+    BATCH_UNIT,
+    EXTENSION_ADDRESS_MAX,
+    EXTENSION_BASE,
+    EXTENSION_END_BYTES,
+    EXTENSION_UNIT,
+    FILL_SIZE,
+    UNIT,
+)
 from rmqstore.spark import files
 from rmqstore.spark.read.layout import Layout
 from rmqstore.store.removed_queues import REMOVED_QUEUES_FILE, parse_removed_queues
@@ -27,13 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Queues", "check_queues", "unseen"]
 
-_UNIT = struct.Struct(">qiq")
-_BATCH_UNIT = struct.Struct(">qiqqqhii")
-_EXTENSION_UNIT = struct.Struct(">hqqh")
-_EXTENSION_END_SIZE = 4
-_EXTENSION_BASE = -(1 << 63)
-_ADDRESS_MAX = -(2**31) - 1
-_FILL_SIZE = 0x7FFFFFFF
 _WINDOW_UNITS = 1 << 15
 _COMPARED_AT_ONCE_MIN = 8
 _EVERYWHERE = 2**63 - 1
@@ -54,7 +55,7 @@ class QueueFolder:
     @property
     def first(self) -> int:
         """The number of the first unit that there is room for."""
-        return self.starts[0] // _UNIT.size
+        return self.starts[0] // UNIT.size
 
     def file(self, start: int) -> str:
         """Return the path of the file that begins at a byte of the queue."""
@@ -69,7 +70,7 @@ class Queues:
     start: int
     end: int
     was_closed: bool
-    folders: Mapping[QueueName, QueueFolder]
+    folders: Mapping[StoredQueue, QueueFolder]
     findings: tuple[Finding, ...]
     """Files of a wrong size."""
 
@@ -86,7 +87,7 @@ class Queues:
     def of(cls, layout: Layout) -> Queues:
         """Return the queues of a store, whatever state they are in."""
         sizes = {
-            QueueName(topic, int(queue), bool(is_batch)): (path, files.Folder(path).names())
+            StoredQueue(topic, int(queue), bool(is_batch)): (path, files.Folder(path).names())
             for is_batch, name in enumerate(("consumequeue", "batchconsumequeue"))
             for topic in files.Folder(files.join(layout.root, name)).folders()
             for queue in files.Folder(files.join(layout.root, name, topic)).folders()
@@ -137,13 +138,13 @@ class _Units:
         if not self._first <= first < first + count <= self._stop:
             self._first, self._stop = first, first + max(count, _WINDOW_UNITS)
             self._window = self._read(first, self._stop - first)
-        at = (first - self._first) * _UNIT.size
-        return self._window[at : at + count * _UNIT.size]
+        at = (first - self._first) * UNIT.size
+        return self._window[at : at + count * UNIT.size]
 
     def _read(self, first: int, count: int) -> bytes:
         if self._folder is None:
             return b""
-        at, stop = first * _UNIT.size, (first + count) * _UNIT.size
+        at, stop = first * UNIT.size, (first + count) * UNIT.size
         parts = []
         while at < stop:
             start = at - at % self._folder.file_size
@@ -154,7 +155,7 @@ class _Units:
                 break
             at = end
         whole = b"".join(parts)
-        return whole[: len(whole) - len(whole) % _UNIT.size]
+        return whole[: len(whole) - len(whole) % UNIT.size]
 
     @property
     def end(self) -> int:
@@ -166,7 +167,7 @@ class _Units:
                 path = self._folder.file(start)
                 written = _read(path, 0, self._folder.file_size).rstrip(b"\0")
                 if written:
-                    self._end = -(-(start + len(written)) // _UNIT.size)
+                    self._end = -(-(start + len(written)) // UNIT.size)
                     break
         return self._end
 
@@ -191,7 +192,7 @@ class _Fault(NamedTuple):
     text: str
     level: Level = Level.DAMAGE
 
-    def finding(self, name: QueueName) -> Finding:
+    def finding(self, name: StoredQueue) -> Finding:
         units = f"unit {self.first}"
         if self.last > self.first:
             units = f"units {self.first} to {self.last}"
@@ -209,7 +210,7 @@ class _Fault(NamedTuple):
 class _Check:
     """One queue, as the records that call for its units go by in the order of their offsets."""
 
-    def __init__(self, queues: Queues, name: QueueName) -> None:
+    def __init__(self, queues: Queues, name: StoredQueue) -> None:
         self._queues = queues
         self._name = name
         folder = queues.folders.get(name)
@@ -273,8 +274,8 @@ class _Check:
             text = f"the record at {unit.physical_offset} has none"
             return "missing", text, self._queues.level_at_end if is_behind else Level.DAMAGE
 
-        place, size, code = _UNIT.unpack(data)
-        if size == _FILL_SIZE and place == 0:
+        place, size, code = UNIT.unpack(data)
+        if size == FILL_SIZE and place == 0:
             return "missing", f"the record at {unit.physical_offset} has none", Level.DAMAGE
 
         wrong = []
@@ -306,10 +307,10 @@ class _Check:
 
     def _extended(self, address: int) -> int | None:
         """The tags code that is in the extension, None for a value that is not an address."""
-        if address > _ADDRESS_MAX:
+        if address > EXTENSION_ADDRESS_MAX:
             return None
 
-        at = address - _EXTENSION_BASE
+        at = address - EXTENSION_BASE
         try:
             sizes = files.Folder(self._extension).names()
         except (NotFoundError, FileNotFoundError):
@@ -317,11 +318,11 @@ class _Check:
 
         for name, size in sizes.items():
             start = int(name)
-            room = start + size - _EXTENSION_END_SIZE - at
-            if start <= at and room >= _EXTENSION_UNIT.size:
-                data = _read(files.join(self._extension, name), at - start, _EXTENSION_UNIT.size)
-                unit_size, code, _, map_size = _EXTENSION_UNIT.unpack(data)
-                is_whole = unit_size == _EXTENSION_UNIT.size + map_size and 0 <= map_size
+            room = start + size - EXTENSION_END_BYTES - at
+            if start <= at and room >= EXTENSION_UNIT.size:
+                data = _read(files.join(self._extension, name), at - start, EXTENSION_UNIT.size)
+                unit_size, code, _, map_size = EXTENSION_UNIT.unpack(data)
+                is_whole = unit_size == EXTENSION_UNIT.size + map_size and 0 <= map_size
                 return int(code) if is_whole and unit_size <= room else None
 
         return None
@@ -331,8 +332,8 @@ class _Check:
         for start in range(first, stop, _WINDOW_UNITS):
             data = self._units.bytes_of(start, min(_WINDOW_UNITS, stop - start))
             if core.unit_positions(data, self._queues.start, _EVERYWHERE):
-                for number, (place, size, _) in enumerate(_UNIT.iter_unpack(data), start):
-                    if size > 0 and place >= self._queues.start and size != _FILL_SIZE:
+                for number, (place, size, _) in enumerate(UNIT.iter_unpack(data), start):
+                    if size > 0 and place >= self._queues.start and size != FILL_SIZE:
                         yield from self._stray(number, place)
 
     def _stray(self, number: int, place: int) -> Iterator[Finding]:
@@ -360,14 +361,14 @@ class _Check:
 
 def _encoded(units: list[Unit]) -> bytes:
     """The units as a queue stores them: one byte of all of them at a time, which is fast."""
-    data = bytearray(len(units) * _UNIT.size)
+    data = bytearray(len(units) * UNIT.size)
     fields = (("q", "physical_offset", 0), ("i", "size", 8), ("q", "tags_code", 12))
     for code, name, at in fields:
         values = array(code, [getattr(unit, name) for unit in units])
         values.byteswap()
         flat = values.tobytes()
         for index in range(values.itemsize):
-            data[at + index :: _UNIT.size] = flat[index :: values.itemsize]
+            data[at + index :: UNIT.size] = flat[index :: values.itemsize]
     return bytes(data)
 
 
@@ -376,8 +377,8 @@ def _batches(folder: QueueFolder) -> dict[int, tuple[int, int, int, int]]:
     found = {}
     for start in folder.starts:
         data = _read(folder.file(start), 0, folder.file_size)
-        data = data[: len(data) - len(data) % _BATCH_UNIT.size]
-        for place, size, code, _, base, count, _, _ in _BATCH_UNIT.iter_unpack(data):
+        data = data[: len(data) - len(data) % BATCH_UNIT.size]
+        for place, size, code, _, base, count, _, _ in BATCH_UNIT.iter_unpack(data):
             if size > 0:
                 found[place] = (size, code, base, count)
     return found
@@ -385,12 +386,12 @@ def _batches(folder: QueueFolder) -> dict[int, tuple[int, int, int, int]]:
 
 def check_queues(
     queues: Queues, batches: Iterable[pa.RecordBatch]
-) -> Iterator[Finding | tuple[QueueName, int]]:
+) -> Iterator[Finding | tuple[StoredQueue, int]]:
     """Yield what is wrong with the queues, and for each its name and how many units fit.
 
     *batches* have the columns of Unit and come sorted by queue, queue offset and place.
     """
-    name: QueueName | None = None
+    name: StoredQueue | None = None
     check: _Check | None = None
 
     for units in _consecutive(batches, queues.removed):
@@ -439,7 +440,7 @@ def _consecutive(
             yield following
 
 
-def unseen(queues: Queues, seen: Iterable[QueueName]) -> Iterator[Finding]:
+def unseen(queues: Queues, seen: Iterable[StoredQueue]) -> Iterator[Finding]:
     """Yield what is wrong with the queues that no record calls for."""
     for name in sorted(queues.folders.keys() - set(seen)):
         yield from _Check(queues, name).over()

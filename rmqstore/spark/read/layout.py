@@ -17,13 +17,12 @@ from rmqstore._native import core
 from rmqstore.checkpoint import CHECKPOINT, CHECKPOINT_BYTES, Checkpoint
 from rmqstore.epochs import EpochEntry, parse_epochs
 from rmqstore.errors import ArgumentError, CorruptionError, NotFoundError
+from rmqstore.queue_units import BATCH_UNIT_BYTES, UNIT_BYTES
 from rmqstore.spark.files import Folder, expand, is_local, join
 from rmqstore.spark.options import Options
 from rmqstore.spark.read.liveness import is_held
 from rmqstore.spark.read.records import Log, LogFile, prefix_of, tail_of
 from rmqstore.spark.read.units import (
-    BATCH_UNIT_SIZE,
-    UNIT_SIZE,
     QueueFiles,
     Unit,
     Units,
@@ -178,8 +177,8 @@ class _Finding:
     def _found_folders(self) -> list[tuple[str, int]] | None:
         """Return the folders of queues with their units' sizes, None when queues are elsewhere."""
         below = [
-            (join(self._root, "consumequeue"), UNIT_SIZE),
-            (join(self._root, "batchconsumequeue"), BATCH_UNIT_SIZE),
+            (join(self._root, "consumequeue"), UNIT_BYTES),
+            (join(self._root, "batchconsumequeue"), BATCH_UNIT_BYTES),
         ]
         has_files = Folder(below[0][0]).has("") and not Folder(below[0][0]).has("CURRENT")
         if Folder(join(self._root, "consumequeue_rocksdb")).has("CURRENT"):

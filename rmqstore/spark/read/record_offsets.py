@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from rmqstore._native import core
 from rmqstore.errors import NotFoundError
+from rmqstore.queue_units import UNIT_BYTES
 from rmqstore.spark import files, texts
 from rmqstore.spark.read import sizes
 from rmqstore.spark.read.ranges import Split, UnitRange
 
 __all__ = ["RecordOffsets"]
 
-_UNIT_BYTES = 20
 _READ_BYTES = 1 << 20
 
 
@@ -89,7 +89,7 @@ class RecordOffsets:
 def _in_split(units: UnitRange, split: Split) -> Iterator[bytes]:
     """Yield the offsets that units of one queue point at within the split, as native int64."""
     for data in _bytes_of(units):
-        if units.unit_size == _UNIT_BYTES:
+        if units.unit_size == UNIT_BYTES:
             yield core.unit_positions(data, split.start, split.stop)
         else:
             offsets = [at for at, _ in _unpacked(units, data) if split.start <= at < split.stop]

@@ -13,12 +13,17 @@ from typing import NamedTuple, Self
 
 from rmqstore._native import core
 from rmqstore.errors import CorruptionError
+from rmqstore.queue_units import (
+    BATCH_UNIT,
+    BATCH_UNIT_BYTES,
+    FILL_UNIT,
+    UNIT,
+    UNIT_BYTES,
+)
 from rmqstore.spark.files import Folder, OpenFiles, join
 from rmqstore.spark.read.records import Log
 
 __all__ = [
-    "BATCH_UNIT_SIZE",
-    "UNIT_SIZE",
     "QueueFiles",
     "Unit",
     "Units",
@@ -27,11 +32,6 @@ __all__ = [
     "units_at",
 ]
 
-UNIT_SIZE, BATCH_UNIT_SIZE = 20, 46
-
-_UNIT = struct.Struct(">qiq")
-_BATCH_UNIT = struct.Struct(">qiqqqhii")
-_FILL = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
 _FILL_UNITS = 1024
 _OFFSETS_MAX = 1 << 20
 _FURTHER_QUEUES = b"INNER_MULTI_DISPATCH\1"
@@ -55,7 +55,7 @@ class QueueFiles:
     """Queue offset after the last one."""
     start_unit: int
     end_unit: int
-    unit_size: int = UNIT_SIZE
+    unit_size: int = UNIT_BYTES
     log_end: int = 0
     """Physical offset after the record of the last unit, 0 without one."""
     limit: int = 0
@@ -64,7 +64,7 @@ class QueueFiles:
     @property
     def is_batch(self) -> bool:
         """Whether a unit counts several messages, and its number is not a queue offset."""
-        return self.unit_size == BATCH_UNIT_SIZE
+        return self.unit_size == BATCH_UNIT_BYTES
 
 
 class Unit(NamedTuple):
@@ -107,16 +107,16 @@ class Units:
 
     def is_fill(self, number: int) -> bool:
         """Return whether a unit fills the place of a message that is not in the queue."""
-        return self._unit_size == UNIT_SIZE and self.read(number, 1) == _FILL
+        return self._unit_size == UNIT_BYTES and self.read(number, 1) == FILL_UNIT
 
     def real(self, number: int, high: int) -> int:
         """Return the first unit from *number* on that is not a fill unit, *high* when all are."""
         while number < high:
             data = self.read(number, min(_FILL_UNITS, high - number))
-            here = len(data) // UNIT_SIZE
-            for at in range(0, here * UNIT_SIZE, UNIT_SIZE) if data != _FILL * here else ():
-                if not data.startswith(_FILL, at):
-                    return number + at // UNIT_SIZE
+            here = len(data) // UNIT_BYTES
+            for at in range(0, here * UNIT_BYTES, UNIT_BYTES) if data != FILL_UNIT * here else ():
+                if not data.startswith(FILL_UNIT, at):
+                    return number + at // UNIT_BYTES
             if not here:
                 return number
             number += here
@@ -131,7 +131,7 @@ class Units:
         while low < high:
             number = (low + high) // 2
             data = self.read(number, 1)
-            if data == _FILL:
+            if data == FILL_UNIT:
                 real = self.real(number, high)
                 data = self.read(real, 1) if real < high else b""
             else:
@@ -159,10 +159,10 @@ class Units:
             data = self.read(number, high - number)
             if len(data) < self._unit_size:
                 return None
-            if self._unit_size == UNIT_SIZE:
+            if self._unit_size == UNIT_BYTES:
                 parts.append(core.unit_positions(data, 0, 2**63 - 1))
             else:
-                found = [unit[0] for unit in _BATCH_UNIT.iter_unpack(data)]
+                found = [unit[0] for unit in BATCH_UNIT.iter_unpack(data)]
                 parts.append(struct.pack(f"={len(found)}q", *found))
             number += len(data) // self._unit_size
 
@@ -182,10 +182,10 @@ class Units:
     def _decoded(self, number: int, data: bytes) -> Unit:
         if len(data) < self._unit_size:
             return Unit(0, 0, 0, 0)
-        if self._unit_size == UNIT_SIZE:
-            offset, size, _ = _UNIT.unpack(data)
+        if self._unit_size == UNIT_BYTES:
+            offset, size, _ = UNIT.unpack(data)
             return Unit(offset, size, number, 1)
-        offset, size, _, _, base, count, _, _ = _BATCH_UNIT.unpack(data)
+        offset, size, _, _, base, count, _, _ = BATCH_UNIT.unpack(data)
         return Unit(offset, size, base, count)
 
 
@@ -224,7 +224,7 @@ def queue_of(
         end = units.find(
             first, limit, lambda unit: unit.size <= 0 or not 0 <= unit.offset < log_end
         )
-        check = _UnitCheck(log, topic.encode(), queue_id, is_batch=unit_size != UNIT_SIZE)
+        check = _UnitCheck(log, topic.encode(), queue_id, is_batch=unit_size != UNIT_BYTES)
 
         if end > first and not check.holds(units.unit(end - 1)):
             end = units.find(first, end, lambda unit: not check.holds(unit, log_start))
@@ -236,7 +236,7 @@ def queue_of(
         head = units.unit(start) if start < end else None
         tail = units.unit(end - 1) if start < end else None
 
-    is_batch = unit_size != UNIT_SIZE
+    is_batch = unit_size != UNIT_BYTES
     return QueueFiles(
         topic,
         queue_id,

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from rmqstore import arguments
 from rmqstore.errors import UnsupportedStoreError
+from rmqstore.permissions import PERM_READ_WRITE
 from rmqstore.store.metadata.json_text import Printed, pretty
 from rmqstore.store.metadata.members import Members
 from rmqstore.store.metadata.table import Table
@@ -27,8 +28,8 @@ class TopicConfig:
     name: str
     read_queue_count: int = 16
     write_queue_count: int = 16
-    perm: int = 6
-    """Bits: 4 readable, 2 writable, 1 inherited by topics made from it."""
+    perm: int = PERM_READ_WRITE
+    """Bits of `rmqstore.permissions`."""
     filter_type: str = "SINGLE_TAG"
     sys_flag: int = 0
     order: bool = False
@@ -66,7 +67,7 @@ class TopicConfig:
             name=members.take("topicName", name),
             read_queue_count=members.take("readQueueNums", 16),
             write_queue_count=members.take("writeQueueNums", 16),
-            perm=members.take("perm", 6),
+            perm=members.take("perm", PERM_READ_WRITE),
             filter_type=members.take("topicFilterType", "SINGLE_TAG"),
             sys_flag=members.take("topicSysFlag", 0),
             order=members.take("order", False),

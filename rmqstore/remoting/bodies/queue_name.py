@@ -1,0 +1,31 @@
+"""The name of a queue in the bodies of requests and answers."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rmqstore.remoting.bodies.values import integer_at, object_of, text_at
+
+__all__ = ["QueueName"]
+
+
+class QueueName(NamedTuple):
+    """One queue of a topic on one broker, as clients name it (MessageQueue)."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    @classmethod
+    def of(cls, value: object) -> QueueName:
+        """Return the queue that parsed JSON holds. Raises RemotingFrameError."""
+        fields = object_of(value, "messageQueue")
+        return cls(
+            text_at(fields, "topic"),
+            text_at(fields, "brokerName"),
+            integer_at(fields, "queueId", 0),
+        )
+
+    def members(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
