@@ -19,7 +19,7 @@ def test_configuration_table_of_the_documents_is_that_of_the_code() -> None:
         [f"`{about.key}`", f"`{name}`", *cells_of(about), about.effect]
         for name, about in Configuration.options().items()
     ]
-    assert rows_of("docs/operations.md", *HEAD) == wanted
+    assert rows_of("docs/configuration.md", *HEAD) == wanted
 
 
 def test_table_of_the_nameserver_is_that_of_the_code() -> None:
@@ -27,7 +27,7 @@ def test_table_of_the_nameserver_is_that_of_the_code() -> None:
         [f"`{about.key}`", f"`{name}`", *cells_of(about), about.effect]
         for name, about in NameserverConfig.options().items()
     ]
-    assert rows_of("docs/operations.md", "key of namesrv.conf", *HEAD[1:]) == wanted
+    assert rows_of("docs/configuration.md", "key of namesrv.conf", *HEAD[1:]) == wanted
 
 
 def test_table_of_the_controller_is_that_of_the_code() -> None:
@@ -35,7 +35,7 @@ def test_table_of_the_controller_is_that_of_the_code() -> None:
         [f"`{about.key}`", f"`{name}`", *cells_of(about), about.effect]
         for name, about in ControllerConfig.options().items()
     ]
-    assert rows_of("docs/operations.md", "key of controller.conf", *HEAD[1:]) == wanted
+    assert rows_of("docs/configuration.md", "key of controller.conf", *HEAD[1:]) == wanted
 
 
 def test_table_of_the_broker_is_that_of_the_code() -> None:
@@ -43,7 +43,7 @@ def test_table_of_the_broker_is_that_of_the_code() -> None:
         [f"`{about.key}`", f"`{name}`", *cells_of(about), about.effect]
         for name, about in BrokerConfig.options().items()
     ]
-    assert rows_of("docs/operations.md", "key of broker.conf", *HEAD[1:]) == wanted
+    assert rows_of("docs/configuration.md", "key of broker.conf", *HEAD[1:]) == wanted
 
 
 def test_table_of_tls_is_that_of_the_code() -> None:
@@ -51,4 +51,4 @@ def test_table_of_tls_is_that_of_the_code() -> None:
         [f"`{about.key}`", f"`{name}`", *cells_of(about), about.effect]
         for name, about in TlsConfig.options().items()
     ]
-    assert rows_of("docs/operations.md", "key of tls.config.file", *HEAD[1:]) == wanted
+    assert rows_of("docs/configuration.md", "key of tls.config.file", *HEAD[1:]) == wanted

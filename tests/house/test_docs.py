@@ -26,6 +26,10 @@ PATH = re.compile(
     r"/(?:[\w./*-]|\[\w+\]|\{[\w.,/]+\})+"
 )
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
+# docs/operations.md, "Fail-over"
+SECTION = re.compile(r'(docs/\w+\.md)`?,\s+"([^"{}]+)"')
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+ANCHOR = re.compile(r"\]\(((?!\w+:)[^)#\s]*)#([^)\s]+)\)")
 FIRST_SCREEN_LINES = 25
 
 
@@ -37,6 +41,15 @@ def _alternatives(path: str) -> Iterator[str]:
         return
     for word in braces[1].split(","):
         yield from _alternatives(path[: braces.start()] + word + path[braces.end() :])
+
+
+def _headings(document: str) -> list[str]:
+    return HEADING.findall(re.sub(FENCE, "", tree.text_of(document)))
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def test_operations_list_every_command_that_a_broker_refuses() -> None:
@@ -80,6 +93,30 @@ def test_documents_link_to_files_that_exist(name: str) -> None:
     folder = (tree.ROOT / name).parent
     links = LINK.findall(tree.text_of(name))
     assert sorted(link for link in links if not (folder / link).exists()) == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_link_to_sections_that_exist(name: str) -> None:
+    folder = (tree.ROOT / name).parent
+    gone = []
+    for link, anchor in ANCHOR.findall(tree.text_of(name)):
+        target = (folder / link).resolve() if link else tree.ROOT / name
+        if target.suffix == ".md":
+            headings = _headings(str(target.relative_to(tree.ROOT)))
+            if anchor not in map(_anchor, headings):
+                gone.append(f"{link}#{anchor}")
+    assert gone == []
+
+
+def test_sections_that_texts_name_exist() -> None:
+    gone = [
+        f"{name}: {document}, {section}"
+        for name in tree.files()
+        if name.endswith((".py", ".md", ".c", ".h", ".toml"))
+        for document, section in SECTION.findall(tree.text_of(name))
+        if not any(heading.startswith(section) for heading in _headings(document))
+    ]
+    assert gone == []
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
