@@ -153,7 +153,7 @@ def _nearest(written: str, candidates: Sequence[str]) -> str:
     near = difflib.get_close_matches(written.lower(), by_lower, n=1)
     if near:
         return f"did you mean {by_lower[near[0]]}?"
-    return 'use a key or a field name of docs/configuration.md'
+    return "use a key or a field name of docs/configuration.md"
 
 
 def _is_one_letter_off(written: str, key: str) -> bool:

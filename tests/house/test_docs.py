@@ -19,6 +19,7 @@ DOCUMENTS = [
     for name in tree.files()
     if re.fullmatch(r"(?!CHANGELOG)[A-Z]+\.md|(docs|benchmarks|tests/golden)/.+\.md", name)
 ]
+WRITTEN = ["CHANGELOG.md", *(name for name in DOCUMENTS if "/results/" not in name)]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # A path, maybe with a pattern in it: csrc/base/vfs_*.c, csrc/base/{hash,bytes}.h, csrc/*/x.[ch]
 PATH = re.compile(
@@ -31,6 +32,7 @@ SECTION = re.compile(r'(docs/\w+\.md)`?,\s+"([^"{}]+)"')
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 ANCHOR = re.compile(r"\]\(((?!\w+:)[^)#\s]*)#([^)\s]+)\)")
 FIRST_SCREEN_LINES = 25
+COLUMNS_MAX = 120
 
 
 def _alternatives(path: str) -> Iterator[str]:
@@ -114,9 +116,20 @@ def test_sections_that_texts_name_exist() -> None:
         for name in tree.files()
         if name.endswith((".py", ".md", ".c", ".h", ".toml"))
         for document, section in SECTION.findall(tree.text_of(name))
-        if not any(heading.startswith(section) for heading in _headings(document))
+        if not any(heading.startswith(" ".join(section.split())) for heading in _headings(document))
     ]
     assert gone == []
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_lines_of_documents_fit_the_page(name: str) -> None:
+    text = re.sub(FENCE, lambda fence: "\n" * fence[0].count("\n"), tree.text_of(name))
+    long = [
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if len(line) > COLUMNS_MAX and not line.startswith("|") and " " in line.strip()
+    ]
+    assert long == []
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
