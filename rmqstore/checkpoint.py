@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any, Self
 
-__all__ = ["CHECKPOINT", "CHECKPOINT_BYTES", "Checkpoint"]
+__all__ = ["CHECKPOINT", "CHECKPOINT_BYTES", "CHECKPOINT_FIELDS", "CHECKPOINT_MARK", "Checkpoint"]
 
 CHECKPOINT = "checkpoint"
 """The name of the file, under the root."""
@@ -15,8 +15,10 @@ CHECKPOINT = "checkpoint"
 CHECKPOINT_BYTES = 60
 """So many bytes of the file hold something."""
 
-_FIELDS = struct.Struct(">6q")
-_MARK = struct.Struct(">qI")
+CHECKPOINT_FIELDS = struct.Struct(">6q")
+"""RocketMQ's fields; release 5.3 does not have the last one."""
+CHECKPOINT_MARK = struct.Struct(">qI")
+"""What rmqstore adds: the flushed offset, and a CRC of the fields and of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +42,16 @@ class Checkpoint:
     @classmethod
     def parse(cls, data: bytes | None) -> Self | None:
         """Return what the first bytes of the file say; None when they are too few."""
-        if data is None or len(data) < _FIELDS.size:
+        if data is None or len(data) < CHECKPOINT_FIELDS.size:
             return None
         flushed: int | None = None
-        if len(data) >= _FIELDS.size + _MARK.size:
-            offset, crc = _MARK.unpack_from(data, _FIELDS.size)
-            if offset >= 0 and crc == zlib.crc32(data[: _FIELDS.size + 8]):
+        if len(data) >= CHECKPOINT_FIELDS.size + CHECKPOINT_MARK.size:
+            offset, crc = CHECKPOINT_MARK.unpack_from(data, CHECKPOINT_FIELDS.size)
+            if offset >= 0 and crc == zlib.crc32(data[: CHECKPOINT_FIELDS.size + 8]):
                 flushed = offset
-        physic_ms, logics_ms, index_ms, master_flushed, confirm, logics = _FIELDS.unpack_from(data)
+        physic_ms, logics_ms, index_ms, master_flushed, confirm, logics = (
+            CHECKPOINT_FIELDS.unpack_from(data)
+        )
         return cls(physic_ms, logics_ms, index_ms, master_flushed, confirm, logics, flushed)
 
     def as_json(self) -> dict[str, Any]:

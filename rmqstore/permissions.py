@@ -11,7 +11,7 @@ __all__ = [
 ]
 
 PERM_INHERIT = 1
-"""Topics that are made from this one get its number of queues."""
+"""A message to an unknown topic may make the topic from this one."""
 PERM_WRITE = 2
 """Producers may send."""
 PERM_READ = 4

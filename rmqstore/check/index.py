@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 from rmqstore._native.core import Record
 from rmqstore.check.findings import Finding, Kind, Level
 from rmqstore.errors import StoreError
+from rmqstore.index_layout import INDEX_HEADER, entry_at
 from rmqstore.message import SysFlag, TransactionType
 from rmqstore.regular_file import open_regular
 from rmqstore.store import Store
@@ -16,7 +16,6 @@ from rmqstore.store.directory import Directory
 
 __all__ = ["IndexCheck"]
 
-_HEADER = struct.Struct(">qqqqii")
 _TRANSACTION = int(SysFlag.TRANSACTION_MASK)
 _REBUILT = "repair rebuilds the index from the log"
 _SAMPLE_EVERY = 97
@@ -57,8 +56,8 @@ class IndexCheck:
         for path in sorted(self._folder.iterdir()):
             if _is_index_name(path.name) and path.is_file():
                 with open_regular(path) as file:
-                    head = file.read(_HEADER.size)
-                fields = _HEADER.unpack(head) if len(head) == _HEADER.size else None
+                    head = file.read(INDEX_HEADER.size)
+                fields = INDEX_HEADER.unpack(head) if len(head) == INDEX_HEADER.size else None
                 yield path, fields if fields and fields[5] > 1 else None
 
     def see(self, record: Record, view: Store) -> None:
@@ -186,7 +185,7 @@ class IndexCheck:
     def _size(self) -> int | None:
         if self._facts.index_slot_count is None or self._facts.index_entry_count is None:
             return None
-        return 40 + 4 * self._facts.index_slot_count + 20 * self._facts.index_entry_count
+        return entry_at(self._facts.index_entry_count, slot_count=self._facts.index_slot_count)
 
 
 def _is_index_name(name: str) -> bool:

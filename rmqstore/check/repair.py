@@ -29,6 +29,7 @@ from rmqstore import arguments
 from rmqstore import store as store_module
 from rmqstore.check import Kind, Level, Report, verify
 from rmqstore.check.log import LogFiles, Progress, file_size_of
+from rmqstore.checkpoint import CHECKPOINT_FIELDS
 from rmqstore.config import StoreConfig
 from rmqstore.errors import (
     DiskError,
@@ -52,7 +53,6 @@ _CRC_PROPERTY_SIZE = 20
 _MAGIC_V1 = 0xDAA320A7
 _BLANK = struct.Struct(">II")
 _BLANK_MAGIC = 0xCBD43194
-_CHECKPOINT = struct.Struct(">6q")
 _CHECKPOINT_SIZE = 4096
 _COPY_BYTES = 1 << 20
 _HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
@@ -449,14 +449,14 @@ def _distrust(report: Report, cut: Path) -> None:
     fields = [0] * 6
     if path.exists():
         _copy(path, 0, path.stat().st_size, cut / path.name)
-        data = path.read_bytes().ljust(_CHECKPOINT.size, b"\0")
-        fields = list(_CHECKPOINT.unpack_from(data))
+        data = path.read_bytes().ljust(CHECKPOINT_FIELDS.size, b"\0")
+        fields = list(CHECKPOINT_FIELDS.unpack_from(data))
 
     _, _, _, master_flushed, confirm, queues_offset = fields
     # Only a checkpoint of 5.5 has the last field; it must go on to say so.
     queues_offset = report.files.start + 1 if queues_offset and report.records else 0
     master_flushed, confirm = (max(-1, min(each, report.end)) for each in (master_flushed, confirm))
-    data = _CHECKPOINT.pack(0, 0, 0, master_flushed, confirm, queues_offset)
+    data = CHECKPOINT_FIELDS.pack(0, 0, 0, master_flushed, confirm, queues_offset)
     with path.open("wb") as file:
         file.write(data.ljust(_CHECKPOINT_SIZE, b"\0"))
         _sync(file)

@@ -18,6 +18,7 @@ from rmqstore.check.findings import Finding, Kind, Level, Report
 from rmqstore.check.index import IndexCheck
 from rmqstore.check.log import LogFiles, LogWalk, Progress, open_view
 from rmqstore.check.queues import QueueCheck
+from rmqstore.checkpoint import CHECKPOINT_FIELDS, CHECKPOINT_MARK
 from rmqstore.config import StoreConfig
 from rmqstore.errors import StoreError, disk_errors
 from rmqstore.regular_file import read_regular
@@ -45,10 +46,8 @@ class _Ends(NamedTuple):
     """Where the queues of a cut log end."""
 
 
-_CHECKPOINT = struct.Struct(">6q")
 _CHECKPOINT_5_3 = struct.Struct(">5q")
-_MARK = struct.Struct(">qI")
-_MARK_AT = _CHECKPOINT.size
+_MARK_AT = CHECKPOINT_FIELDS.size
 
 
 @disk_errors("verifying the store")
@@ -298,7 +297,7 @@ def _checkpoint_findings(
         yield Finding(Kind.CHECKPOINT, str(path), f"has {len(data)} bytes only", rebuilt)
         return
 
-    physic, logics, indexed, _, confirm, logics_offset = _CHECKPOINT.unpack_from(
+    physic, logics, indexed, _, confirm, logics_offset = CHECKPOINT_FIELDS.unpack_from(
         data.ljust(48, b"\0")
     )
 
@@ -331,9 +330,9 @@ def _checkpoint_findings(
 
 def _flushed_offset(data: bytes) -> int:
     """What rmqstore adds to the checkpoint; -1 where it did not, or RocketMQ has written since."""
-    if len(data) < _MARK_AT + _MARK.size:
+    if len(data) < _MARK_AT + CHECKPOINT_MARK.size:
         return -1
-    offset, crc = _MARK.unpack_from(data, _MARK_AT)
+    offset, crc = CHECKPOINT_MARK.unpack_from(data, _MARK_AT)
     is_ours = crc == zlib.crc32(data[: _MARK_AT + 8]) and offset >= 0
     return int(offset) if is_ours else -1
 

@@ -27,6 +27,7 @@ from rmqstore.config.options import (
 )
 from rmqstore.config.replica_config import ReplicaConfig
 from rmqstore.errors import ConfigError
+from rmqstore.index_layout import entry_at
 from rmqstore.queue_units import BATCH_UNIT_BYTES, UNIT_BYTES
 
 __all__ = ["Compatibility", "StoreConfig"]
@@ -35,9 +36,6 @@ Compatibility = Literal["auto", "5.3", "5.5"]
 
 _KIB = 1024
 _MIB = 1024 * _KIB
-_INDEX_HEADER_BYTES = 40
-_INDEX_SLOT_BYTES = 4
-_INDEX_ENTRY_BYTES = 20
 _MAPPED_FILE_BYTES_MAX = 2**31 - 1
 
 
@@ -480,7 +478,7 @@ class StoreConfig:
     @property
     def consume_queue_file_whole_units_bytes(self) -> int:
         """The consume queue file size rounded up to whole units: the size files have on disk."""
-        return -(-self.consume_queue_file_size_bytes // UNIT_BYTES) * (UNIT_BYTES)
+        return -(-self.consume_queue_file_size_bytes // UNIT_BYTES) * UNIT_BYTES
 
 
 def _cross_violations(config: StoreConfig) -> list[str]:
@@ -511,11 +509,7 @@ def _cross_violations(config: StoreConfig) -> list[str]:
             "storePathCommitLog (commit_log_paths): every path is also in "
             "readOnlyCommitLogStorePaths; leave one writable"
         )
-    index_bytes = (
-        _INDEX_HEADER_BYTES
-        + _INDEX_SLOT_BYTES * config.index_slot_count
-        + _INDEX_ENTRY_BYTES * config.index_entry_count
-    )
+    index_bytes = entry_at(config.index_entry_count, slot_count=config.index_slot_count)
     if index_bytes > _MAPPED_FILE_BYTES_MAX:
         violations.append(
             f"maxHashSlotNum, maxIndexNum: together they make index files of {index_bytes} bytes, "

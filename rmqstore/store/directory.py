@@ -9,7 +9,6 @@ changes a file.
 from __future__ import annotations
 
 import os
-import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.errors import NotFoundError, UnsupportedStoreError, disk_errors
+from rmqstore.index_layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, entry_at, slot_at
 from rmqstore.regular_file import open_regular
 
 __all__ = ["EPOCH_FILE", "EPOCH_STATE_FILE", "PROMISE_FILE", "Directory"]
@@ -30,8 +30,6 @@ PROMISE_FILE = "promisedOffset"
 _DLEDGER_DOC = '(docs/operations.md, "From DLedger")'
 _ROCKSDB_QUEUES = "consume queues in RocksDB"
 
-_INDEX_HEADER = struct.Struct(">qqqqii")
-_INDEX_ENTRY = struct.Struct(">iqii")
 _DEFAULT_SLOTS, _DEFAULT_ENTRIES = 5_000_000, 20_000_000
 _SAMPLE = 64
 _INDEX_READ_BYTES = 64 << 20
@@ -323,7 +321,7 @@ def _index_counts(folder: Path) -> tuple[int, int] | None:
 
 def _counts_of(path: Path) -> tuple[int, int] | None:
     size = path.stat().st_size
-    if size == 40 + 4 * _DEFAULT_SLOTS + 20 * _DEFAULT_ENTRIES:
+    if size == entry_at(_DEFAULT_ENTRIES, slot_count=_DEFAULT_SLOTS):
         return _DEFAULT_SLOTS, _DEFAULT_ENTRIES
 
     with open_regular(path) as file:
@@ -331,9 +329,9 @@ def _counts_of(path: Path) -> tuple[int, int] | None:
     if len(data) < 64:
         return None
 
-    _, _, begin, end, _, next_entry = _INDEX_HEADER.unpack_from(data)
+    _, _, begin, end, _, next_entry = INDEX_HEADER.unpack_from(data)
     # A full file has used every entry but number 0, which is never used.
-    full = (size - 40 - 20 * next_entry) / 4
+    full = (size - entry_at(next_entry, slot_count=0)) / INDEX_SLOT.size
     if (
         next_entry > 1
         and full >= 1
@@ -343,7 +341,7 @@ def _counts_of(path: Path) -> tuple[int, int] | None:
         return int(full), next_entry
 
     for slots in _slots_before(data, next_entry):
-        entries, rest = divmod(size - 40 - 4 * slots, 20)
+        entries, rest = divmod(size - entry_at(0, slot_count=slots), INDEX_ENTRY.size)
         if rest == 0 and entries > next_entry and _entries_fit(data, slots, begin, end, next_entry):
             return slots, entries
     return None
@@ -382,14 +380,14 @@ def _entries_fit(data: bytes, slots: int, begin: int, end: int, next_entry: int)
 
     sample: list[int] = [*range(1, min(next_entry, _SAMPLE)), next_entry - 1]
     for number in sample:
-        at = 40 + 4 * slots + 20 * number
-        if at + 20 > len(data):
+        at = entry_at(number, slot_count=slots)
+        if at + INDEX_ENTRY.size > len(data):
             return number >= _SAMPLE
-        key_hash, offset, seconds, previous = _INDEX_ENTRY.unpack_from(data, at)
+        key_hash, offset, seconds, previous = INDEX_ENTRY.unpack_from(data, at)
         if key_hash < 0 or not begin <= offset <= end or seconds < 0 or not 0 <= previous < number:
             return False
 
-        (newest,) = struct.unpack_from(">i", data, 40 + 4 * (key_hash % slots))
+        (newest,) = INDEX_SLOT.unpack_from(data, slot_at(key_hash % slots))
         if not number <= newest < next_entry:
             return False
         # The header names the first entry's record. Zeros would pass for entries of a log that

@@ -13,6 +13,7 @@ import pytest
 from rmqstore import StoreConfig
 from rmqstore.config.options import options_of
 from rmqstore.epochs import parse_epochs
+from rmqstore.index_layout import INDEX_ENTRY, INDEX_HEADER
 from rmqstore.queue_units import BATCH_UNIT, EXTENSION_UNIT, UNIT
 from rmqstore.replication import EpochEntry, HaOptions, Quorum, ReplicatedStore
 from tests.house import tree
@@ -180,19 +181,22 @@ def test_settings_of_the_quorum_are_named_with_their_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "unit"),
+    ("header", "structs"),
     [
-        ("csrc/index/consume_queue.h", UNIT),
-        ("csrc/index/batch_consume_queue.h", BATCH_UNIT),
-        ("csrc/index/consume_queue_ext.h", EXTENSION_UNIT),
+        ("csrc/index/consume_queue.h", [UNIT]),
+        ("csrc/index/batch_consume_queue.h", [BATCH_UNIT]),
+        ("csrc/index/consume_queue_ext.h", [EXTENSION_UNIT]),
+        ("csrc/index/index_file.h", [INDEX_HEADER, INDEX_ENTRY]),
     ],
 )
-def test_queue_units_in_python_have_the_layout_of_the_core(
-    header: str, unit: struct.Struct
+def test_structs_in_python_have_the_layout_of_the_core(
+    header: str, structs: list[struct.Struct]
 ) -> None:
-    at, layout = 0, []
-    for code in unit.format.removeprefix(">"):
-        size = struct.calcsize(f">{code}")
-        layout.append((str(at), str(size)))
-        at += size
+    layout = []
+    for each in structs:
+        at = 0
+        for code in each.format.removeprefix(">"):
+            size = struct.calcsize(f">{code}")
+            layout.append((str(at), str(size)))
+            at += size
     assert layout == [row for row in _layout_of_header(header) if row[1] != "n"]

@@ -29,6 +29,7 @@ LAYERS = {
     "rmqstore.compression": 1,
     "rmqstore.epochs": 1,
     "rmqstore.forks": 1,
+    "rmqstore.index_layout": 1,
     "rmqstore.regular_file": 1,
     "rmqstore.typed_calls": 1,
     "rmqstore._native": 2,

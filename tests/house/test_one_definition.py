@@ -14,7 +14,15 @@ from tests.house import tree
 SOURCES = [name for name in tree.files() if re.fullmatch(r"(rmqstore|benchmarks)/.+\.py", name)]
 PERMISSIONS = "rmqstore/permissions.py"
 PERMISSION_NAME = re.compile(r"_?(perm\w*|read|write|inherit|read_(and_)?write)", re.IGNORECASE)
-LAYOUTS = re.compile(r">(qiq(qqhii)?|hqqh)")
+LAYOUTS = {
+    ">qiq": "rmqstore/queue_units.py",
+    ">qiqqqhii": "rmqstore/queue_units.py",
+    ">hqqh": "rmqstore/queue_units.py",
+    ">qqqqii": "rmqstore/index_layout.py",
+    ">iqii": "rmqstore/index_layout.py",
+    ">6q": "rmqstore/checkpoint.py",
+    ">qI": "rmqstore/checkpoint.py",
+}
 
 
 def _name_of(node: ast.expr | None) -> str:
@@ -85,18 +93,14 @@ def test_permission_bits_are_defined_once() -> None:
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
-def test_the_layout_of_queue_units_is_defined_once() -> None:
+def test_each_layout_of_a_file_is_defined_once() -> None:
     found = [
-        name
+        (node.value, name)
         for name in SOURCES
-        if any(
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and LAYOUTS.fullmatch(node.value)
-            for node in ast.walk(ast.parse(tree.text_of(name)))
-        )
+        for node in ast.walk(ast.parse(tree.text_of(name)))
+        if isinstance(node, ast.Constant) and node.value in LAYOUTS
     ]
-    assert found == ["rmqstore/queue_units.py"]
+    assert sorted(found) == sorted(LAYOUTS.items())
 
 
 def test_the_name_of_a_queue_has_one_class() -> None:

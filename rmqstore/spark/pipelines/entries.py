@@ -7,7 +7,6 @@ place, go by side by side. The chains of the slots need no records: they follow 
 from __future__ import annotations
 
 import os
-import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,14 +14,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from rmqstore.check.findings import Finding, Kind, Level
+from rmqstore.index_layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, entry_at
 from rmqstore.spark import files
 from rmqstore.spark.pipelines.calls import Keys
 
 __all__ = ["IndexFile", "check_index", "entry_finding", "file_of", "headers"]
 
-_HEADER = struct.Struct(">qqqqii")
-_ENTRY = struct.Struct(">iqii")
-_SLOT_SIZE = 4
 _ENTRIES_READ = 1 << 16
 _SECONDS_MAX = 0x7FFFFFFF
 _LISTED_MAX = 20
@@ -48,7 +45,7 @@ def headers(folder: str, *, slot_count: int, entry_count: int) -> list[IndexFile
 
     The folder is a local one. The last file may be empty: it was made ahead.
     """
-    size = _HEADER.size + _SLOT_SIZE * slot_count + _ENTRY.size * entry_count
+    size = entry_at(entry_count, slot_count=slot_count)
     found: list[IndexFile | Finding] = []
     with os.scandir(folder) as listed:
         names = {each.name: each.stat().st_size for each in listed if each.name.isdecimal()}
@@ -62,7 +59,9 @@ def headers(folder: str, *, slot_count: int, entry_count: int) -> list[IndexFile
             continue
 
         with files.open_file(path) as data:
-            begin_ms, end_ms, begin, end, used, entry = _HEADER.unpack(data.read(0, _HEADER.size))
+            begin_ms, end_ms, begin, end, used, entry = INDEX_HEADER.unpack(
+                data.read(0, INDEX_HEADER.size)
+            )
 
         is_sane = (
             0 <= begin_ms <= end_ms
@@ -161,12 +160,12 @@ def _trouble(file: IndexFile, record: Keys, entries: list[_Numbered]) -> str:
 
 
 def _entries(file: IndexFile) -> Iterator[_Numbered]:
-    start = _HEADER.size + _SLOT_SIZE * file.slot_count
+    start = entry_at(0, slot_count=file.slot_count)
     with files.open_file(file.path) as data:
         for first in range(1, file.next_entry, _ENTRIES_READ):
             count = min(_ENTRIES_READ, file.next_entry - first)
-            read = data.read(start + first * _ENTRY.size, count * _ENTRY.size)
-            for index, fields in enumerate(_ENTRY.iter_unpack(read)):
+            read = data.read(start + first * INDEX_ENTRY.size, count * INDEX_ENTRY.size)
+            for index, fields in enumerate(INDEX_ENTRY.iter_unpack(read)):
                 yield first + index, *fields
 
 
@@ -175,7 +174,7 @@ class _Chains:
 
     def __init__(self, file: IndexFile) -> None:
         self._file = file
-        self._newest = array("i", bytes(_SLOT_SIZE * file.slot_count))
+        self._newest = array("i", bytes(INDEX_SLOT.size * file.slot_count))
         self._broken = 0
         self._first_broken = 0
 
@@ -204,7 +203,9 @@ class _Chains:
                 f"entry {self._first_broken}"
             )
         with files.open_file(self._file.path) as data:
-            stored = array("i", data.read(_HEADER.size, _SLOT_SIZE * self._file.slot_count))
+            stored = array(
+                "i", data.read(INDEX_HEADER.size, INDEX_SLOT.size * self._file.slot_count)
+            )
         stored.byteswap()
         if stored != self._newest:
             wrong = sum(a != b for a, b in zip(stored, self._newest, strict=True))
