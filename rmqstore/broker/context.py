@@ -5,54 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from rmqstore.aio import AsyncStore
 from rmqstore.broker.controller_link import ControllerLink
-from rmqstore.broker.metadata.keeper import Metadata
-from rmqstore.broker.roles import Role
-from rmqstore.broker.traffic import Traffic
-from rmqstore.config import BrokerConfig
+from rmqstore.broker.operations.core import Core
 from rmqstore.net.addresses import Address
-from rmqstore.net.identity_log import IdentityLog
 from rmqstore.remoting.frames import Frame
 from rmqstore.replication.runtime.replica import Replica
 
 __all__ = ["Context"]
 
 
-class Context(Protocol):
+class Context(Core, Protocol):
     """The broker that a handler belongs to; everything is used on its event loop."""
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The settings, with the detected host and name if the file names none."""
-
-    @property
-    def log(self) -> IdentityLog:
-        """The log of this broker."""
-
-    @property
-    def store(self) -> AsyncStore:
-        """The store, open."""
-
-    @property
-    def metadata(self) -> Metadata:
-        """Topics, groups and offsets."""
-
-    @property
-    def traffic(self) -> Traffic:
-        """The counts of messages stored and sent."""
-
-    @property
-    def role(self) -> Role:
-        """The present role."""
-
-    @property
-    def is_leading(self) -> bool:
-        """Whether this is the master, and no other one can have been elected."""
-
-    @property
-    def is_shown_as_master(self) -> bool:
-        """Whether routes name this broker as the master, read-only, although it is a slave."""
 
     @property
     def replica(self) -> Replica | None:

@@ -1,25 +1,17 @@
-"""What the handlers of clients' requests share: the broker as they see it, checks, addresses."""
+"""What the handlers of requests share: one table of all of them, the gate of roles, a refusal."""
 
 from __future__ import annotations
 
-import ipaddress
-import struct
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Protocol
 
 from rmqstore.broker.context import Context
 from rmqstore.errors import RequestRefused
-from rmqstore.net.addresses import Address
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import name_of_request
 from rmqstore.remoting.requests import Call, Handler, Row, Standing
-from rmqstore.store.broker_view import BrokerView
 
-__all__ = ["Family", "RoleGate", "ViewOf", "merged", "packed_host", "refuse_light_topic"]
-
-
-_PORT = struct.Struct(">I")
+__all__ = ["Family", "RoleGate", "merged", "refuse_light_topic"]
 
 
 class Family(Protocol):
@@ -38,21 +30,6 @@ def merged(families: Iterable[Family]) -> dict[int, Handler]:
         assert not twice, f"{type(family).__name__} answers {twice}, as another family does"
         handlers |= own
     return handlers
-
-
-class ViewOf:
-    """The store of a broker as its handlers call it, which opens after the handlers are made."""
-
-    __slots__ = ("_context", "_view")
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._view: BrokerView | None = None
-
-    def __call__(self) -> BrokerView:
-        if self._view is None:
-            self._view = BrokerView(self._context.store.store)
-        return self._view
 
 
 class RoleGate:
@@ -89,9 +66,3 @@ def refuse_light_topic(light_topic: str | None) -> None:
             f"light topics ({light_topic}) are not served by this broker; read the whole topic",
             code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         )
-
-
-@lru_cache(maxsize=4096)
-def packed_host(address: Address) -> bytes:
-    """Return an address as a record holds it: 4 or 16 bytes, and the port as 4 bytes."""
-    return ipaddress.ip_address(address[0]).packed + _PORT.pack(address[1])

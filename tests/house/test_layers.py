@@ -64,6 +64,7 @@ PURE = re.compile(
     r"rmqstore\.epochs|rmqstore\.replication\.(protocol|group)(\..+)?"
     r"|rmqstore\.controller(\.(?!server|notices|engines)\w+)?"
     r"|rmqstore\.broker\.(clients|holds|roles|registration|nameserver_calls|metrics|controller_calls|identity|orders|traffic)"
+    r"|rmqstore\.broker\.operations\.message_rules"
     r"|rmqstore\.broker\.metadata\.(topics|groups|changes|tables|spreading|change_body)"
     r"|rmqstore\.nameserver(\.(?!(server|kv_file)$)\w+)?"
     r"|rmqstore\.remoting(?!\.(client|connection|server)$)(\..+)?"
@@ -179,6 +180,25 @@ def test_pure_modules_import_no_clock_chance_thread_or_socket() -> None:
         for line, imported in _imports(module)
         if imported.partition(".")[0] in IMPURE
     ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_operations_of_a_broker_know_no_frames_headers_or_connections() -> None:
+    codes_and_values = ("rmqstore.remoting.codes", "rmqstore.remoting.bodies")
+    of_requests = (
+        "rmqstore.remoting",
+        "rmqstore.broker.context",
+        "rmqstore.broker.handlers",
+        "rmqstore.broker.serving",
+    )
+    operations = [each for each in MODULES if _within(each, ("rmqstore.broker.operations",))]
+    wrong = [
+        f"{MODULES[module]}:{line}: imports {imported}"
+        for module in operations
+        for line, imported in _imports(module)
+        if _within(imported, of_requests) and not _within(imported, codes_and_values)
+    ]
+    assert operations
     assert not wrong, "\n".join(wrong)
 
 

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 from rmqstore.broker.clients import BROADCASTING, ClientTable
 from rmqstore.broker.context import Context
 from rmqstore.broker.holds import Hold, Queue
-from rmqstore.broker.serving import ViewOf, refuse_light_topic
+from rmqstore.broker.operations.core import ViewOf
+from rmqstore.broker.serving import refuse_light_topic
 from rmqstore.errors import RequestRefused, StoreError
 from rmqstore.message import GetStatus
 from rmqstore.permissions import PERM_READ

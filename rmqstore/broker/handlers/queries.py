@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from rmqstore.broker.context import Context
-from rmqstore.broker.serving import ViewOf, refuse_light_topic
+from rmqstore.broker.operations.core import ViewOf
+from rmqstore.broker.serving import refuse_light_topic
 from rmqstore.errors import (
     CorruptionError,
     NotFoundError,

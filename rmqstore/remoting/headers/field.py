@@ -126,6 +126,8 @@ class Header:
     _fields: ClassVar[tuple[_Field, ...]] = ()
     _plan: ClassVar[tuple[tuple[str, str, int, bool, object], ...]] = ()
     """The same definitions for `make_remoting_header`."""
+    _writers: ClassVar[tuple[tuple[str, str, Callable[[Any], str]], ...]] = ()
+    """Attribute, name and text of each field, for `to_fields`."""
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str]) -> Self:
@@ -156,8 +158,8 @@ class Header:
     def to_fields(self) -> dict[str, str]:
         """Return the extFields of this header, in the order of its definition."""
         return {
-            name: kind.write(value)
-            for attribute, name, kind, _ in self._fields
+            name: write(value)
+            for attribute, name, write in self._writers
             if (value := getattr(self, attribute)) is not None
         }
 
@@ -177,4 +179,5 @@ def header(cls: type[H]) -> type[H]:
         (each.attribute, each.name, each.kind.number, each.default is _REQUIRED, each.default)
         for each in fields
     )
+    made._writers = tuple((each.attribute, each.name, each.kind.write) for each in fields)
     return made

@@ -1,0 +1,66 @@
+"""The part of a broker that operations use."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rmqstore.aio import AsyncStore
+from rmqstore.broker.metadata.keeper import Metadata
+from rmqstore.broker.roles import Role
+from rmqstore.broker.traffic import Traffic
+from rmqstore.config import BrokerConfig
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.store.broker_view import BrokerView
+
+__all__ = ["Core", "ViewOf"]
+
+
+class Core(Protocol):
+    """Store, tables, role and counts of a broker; everything is used on its event loop."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings, with the detected host and name if the file names none."""
+
+    @property
+    def log(self) -> IdentityLog:
+        """The log of this broker."""
+
+    @property
+    def store(self) -> AsyncStore:
+        """The store, open."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Topics, groups and offsets."""
+
+    @property
+    def traffic(self) -> Traffic:
+        """The counts of messages stored and sent."""
+
+    @property
+    def role(self) -> Role:
+        """The present role."""
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this is the master, and no other one can have been elected."""
+
+    @property
+    def is_shown_as_master(self) -> bool:
+        """Whether routes name this broker as the master, read-only, although it is a slave."""
+
+
+class ViewOf:
+    """The store of a broker as operations call it, which opens after the operations are made."""
+
+    __slots__ = ("_core", "_view")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._view: BrokerView | None = None
+
+    def __call__(self) -> BrokerView:
+        if self._view is None:
+            self._view = BrokerView(self._core.store.store)
+        return self._view

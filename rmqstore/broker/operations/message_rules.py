@@ -1,0 +1,168 @@
+"""The rules for the messages of producers: which are stored, and what their properties mean.
+
+A message whose property asks for a service that this broker does not have is refused, and never
+stored as an ordinary one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rmqstore.broker.metadata.topics import RETRY_PREFIX
+from rmqstore.errors import RemotingFrameError, RequestRefused
+from rmqstore.message import Durability, SysFlag, decode_properties
+from rmqstore.remoting.bodies.batch import batch_properties
+from rmqstore.remoting.codes import ResponseCode
+from rmqstore.store.metadata import TopicConfig
+
+__all__ = [
+    "CRC",
+    "INNER",
+    "checked_batch",
+    "durability_of",
+    "illegal",
+    "refuse_kind_of_topic",
+    "refuse_services",
+    "stored_flag",
+    "taken_as_single",
+    "taken_priority",
+]
+
+_BATCH_MESSAGES_MAX = 16_384
+"""Messages of one batch: the answer names the id of each, in a header of at most 1 MiB."""
+_TOPIC_SIZE_MAX = 127
+_ORDINARY_FLAGS = ~int(
+    SysFlag.TRANSACTION_MASK
+    | SysFlag.BORN_HOST_V6
+    | SysFlag.STORE_HOST_V6
+    | SysFlag.NEED_UNWRAP
+    | SysFlag.INNER_BATCH
+)
+_INNER_FLAGS = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+_TRANSACTION_FLAGS = int(SysFlag.TRANSACTION_MASK)
+_MULTI_TAGS = int(SysFlag.MULTI_TAGS)
+_OTHER_SERVICES = {
+    "DELAY": "delayed",
+    "TIMER_DELIVER_MS": "timer",
+    "TIMER_DELAY_SEC": "timer",
+    "TIMER_DELAY_MS": "timer",
+    "TIMER_DEL_UNIQKEY": "timer",
+    "TRAN_MSG": "transactional",
+    "REPLY_TO_CLIENT": "request and reply",
+    "__LITE_TOPIC": "light",
+}
+"""Properties of messages for services that this broker does not have, and the kind of message."""
+INNER = "INNER_NUM"
+"""Property with the number of messages in a batch that is one record."""
+CRC = "__CRC32#"
+"""Property that the store makes."""
+_POP_CHECK = "POP_CK"
+_PRIORITY = "_SYS_MSG_PRIORITY_"
+_PRIORITY_MAX = 2**31 - 1
+_NUMBER = re.compile("[0-9]{1,10}")
+_ORDERED = "__SHARDINGKEY"
+_LOOKED_AT = frozenset({*_OTHER_SERVICES, INNER, CRC, _POP_CHECK})
+"""Properties that an ordinary message does not have."""
+_LOOKED_AT_IN_BATCHES = tuple(name.encode() for name in (*_OTHER_SERVICES, INNER, CRC))
+
+
+def durability_of(properties: Mapping[str, str]) -> Durability | None:
+    """Return what a message waits for: MEMORY for one that does not wait, None for the default of
+    the store."""
+    return Durability.MEMORY if properties.get("WAIT", "").lower() == "false" else None
+
+
+def stored_flag(sys_flag: int, topic: TopicConfig) -> int:
+    """Return the sysFlag of a record from that of a message."""
+    flag = sys_flag & _ORDINARY_FLAGS
+    return flag | _MULTI_TAGS if topic.filter_type == "MULTI_TAG" else flag
+
+
+def taken_priority(properties: dict[str, str]) -> int | None:
+    """Return the priority of a message, None without one. A delayed or an ordered message has none;
+    as in RocketMQ 5.5.0 the property is removed from it."""
+    text = properties.get(_PRIORITY)
+    if text is None or not _NUMBER.fullmatch(text) or int(text) > _PRIORITY_MAX:
+        return None
+    if _ORDERED in properties or "DELAY" in properties:
+        del properties[_PRIORITY]
+        return None
+    return int(text)
+
+
+def refuse_kind_of_topic(sys_flag: int, topic: TopicConfig) -> None:
+    """Raise RequestRefused (MESSAGE_ILLEGAL) for a half message, and for a compacted topic."""
+    if sys_flag & _TRANSACTION_FLAGS:
+        raise _not_served("transactional", "sysFlag")
+    if topic.attributes.get("cleanup.policy") == "COMPACTION":
+        raise _not_served("compacted", "cleanup.policy of the topic")
+
+
+def taken_as_single(sys_flag: int, properties: dict[str, str]) -> None:
+    """Check a message that is not a batch, and remove properties that are not stored. Raises
+    RequestRefused (MESSAGE_ILLEGAL)."""
+    if not _LOOKED_AT.isdisjoint(properties):
+        refuse_services(properties)
+        properties.pop(CRC, None)
+        properties.pop(_POP_CHECK, None)
+    if sys_flag & _INNER_FLAGS or INNER in properties:
+        raise illegal("an inner batch is sent with SEND_BATCH_MESSAGE (320), not by itself")
+
+
+def checked_batch(topic: str, body: bytes) -> int:
+    """Return the number of messages of a batch that may be stored. Raises RequestRefused
+    (MESSAGE_ILLEGAL)."""
+    if len(topic) > _TOPIC_SIZE_MAX:
+        raise illegal(f"message topic length too long {len(topic)}")
+    if topic.startswith(RETRY_PREFIX):
+        raise illegal(f"batch request does not support retry group {topic}")
+
+    count = 0
+    try:
+        for text in batch_properties(body):
+            count += 1
+            if count > _BATCH_MESSAGES_MAX:
+                raise illegal(
+                    f"the batch holds more than {_BATCH_MESSAGES_MAX} messages; send smaller ones"
+                )
+            _refuse_in_batch(text)
+    except RemotingFrameError as error:
+        raise illegal(str(error)) from None
+    if count == 0:
+        raise illegal("the batch is empty; send one message at least")
+    return count
+
+
+def _refuse_in_batch(text: bytes) -> None:
+    if b"\0" in text:
+        raise illegal("properties in the batch hold a 0 byte; leave it out")
+    if not any(name in text for name in _LOOKED_AT_IN_BATCHES):
+        return
+    found = decode_properties(text.decode("utf-8", "replace"))
+    refuse_services(found)
+    if INNER in found or CRC in found:
+        raise illegal(f"properties in the batch hold {INNER} or {CRC}, which the store makes")
+
+
+def refuse_services(properties: Mapping[str, str]) -> None:
+    """Raise RequestRefused (MESSAGE_ILLEGAL) for a property that asks for a missing service."""
+    for name, kind in _OTHER_SERVICES.items():
+        value = properties.get(name)
+        if value is None or (name == "DELAY" and value == "0"):
+            continue
+        if name == "TRAN_MSG" and value.lower() != "true":
+            continue
+        raise _not_served(kind, f"property {name}")
+
+
+def _not_served(kind: str, sign: str) -> RequestRefused:
+    return illegal(
+        f"{kind} messages ({sign}) are not served by this broker and were not stored; send "
+        "ordinary messages"
+    )
+
+
+def illegal(remark: str) -> RequestRefused:
+    """Return the refusal of a message as it is."""
+    return RequestRefused(remark, code=ResponseCode.MESSAGE_ILLEGAL)
