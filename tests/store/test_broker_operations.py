@@ -11,6 +11,19 @@ from typing import Any
 import pytest
 
 import rmqstore
+from rmqstore.broker.clients import BROADCASTING
+from rmqstore.broker.metadata.changes import ChangeLog
+from rmqstore.broker.metadata.tables import Offsets
+from rmqstore.broker.operations.filters import ALL, Filter, filter_of
+from rmqstore.broker.operations.pull import (
+    CheckedPull,
+    Forbidding,
+    Outcome,
+    Pull,
+    PullForbidden,
+    PullOperation,
+    PullResult,
+)
 from rmqstore.broker.operations.send import ClientMessage, SendOperation, Sent
 from rmqstore.broker.roles import Role
 from rmqstore.broker.traffic import Traffic
@@ -18,7 +31,7 @@ from rmqstore.config import BrokerConfig
 from rmqstore.errors import PutError, RequestRefused
 from rmqstore.message import Durability, PutStatus
 from rmqstore.remoting.codes import ResponseCode
-from rmqstore.store.metadata import GroupConfig, TopicConfig
+from rmqstore.store.metadata import ConsumerOffsets, GroupConfig, OffsetTable, TopicConfig
 from tests.support.agreement import FILES
 from tests.support.sends import properties_text
 
@@ -38,7 +51,7 @@ class Core:
     """A master with a store in a folder of the test, the topic T of 4 queues and the group G."""
 
     def __init__(self, store: rmqstore.Store) -> None:
-        self.config = BrokerConfig().replace(name="broker-a", host="10.0.0.1")
+        self.config = BrokerConfig(name="broker-a", host="10.0.0.1", slave_reads=True)
         self.role = Role(name="master", broker_id=0)
         self.is_leading = True
         self.is_shown_as_master = False
@@ -48,6 +61,8 @@ class Core:
         self.makes_topics = self.makes_groups = True
         self.wait: object = None
         self.kept = PutStatus.PUT_OK, ""
+        self.forbidden: set[tuple[str, str]] = set()
+        self.offsets = Offsets(OffsetTable(ConsumerOffsets()), ChangeLog(frozenset()), lambda: 0)
         self.metadata: Any = SimpleNamespace(
             topic=self.topics.get,
             group=self.groups.get,
@@ -55,6 +70,8 @@ class Core:
             group_for=self._group_for,
             wait_of=lambda topic, queue: self.wait,
             kept=self._kept,
+            is_forbidden=lambda group, topic: (group, topic) in self.forbidden,
+            offsets=self.offsets,
         )
         self.durabilities: list[Durability | None] = []
         self.refusal: PutError | None = None
@@ -270,3 +287,212 @@ def test_result_is_a_success_only_once_the_topic_of_the_message_is_kept(core: Co
     assert sent.receipts.queue_offset == 0
     assert "lose its topic T" in sent.reason
     assert finished(SendOperation(core).send(message({"WAIT": "false"}))).reason == ""
+
+
+# -- pull
+
+SLAVE = Role(name="slave", broker_id=1, master_address=("10.0.0.2", 1))
+
+
+def pull(offset: int = 0, **changes: Any) -> Pull:
+    values = {"group": "G", "topic": "T", "queue": 0, "messages_max": 32, "has_subscription": True}
+    return Pull(offset=offset, **values | changes)
+
+
+def clients(**changes: Any) -> Any:
+    """Return a table of clients in which the group G subscribes to the tag eu of T, version 5."""
+    subscription = {"expression_type": "TAG", "expression": "eu", "version": 5} | changes
+    known = SimpleNamespace(
+        subscriptions={"T": SimpleNamespace(**subscription)}, message_model=BROADCASTING
+    )
+    return SimpleNamespace(consumer_group={"G": known}.get)
+
+
+def pulled(core: Core, asked: Pull, known: Any = None) -> PullResult:
+    operation = PullOperation(core, known or clients())
+    result = finished(operation.first(finished(operation.check(asked))))
+    assert isinstance(result, PullResult)
+    return result
+
+
+def put(core: Core, *tags: str) -> None:
+    for each in tags:
+        core.store.store.put("T", b"x", tags=each)
+    core.record(len(tags) - 1)  # Waits until the queue holds the messages.
+
+
+def test_pull_returns_the_records_from_its_offset_and_the_bounds(core: Core) -> None:
+    put(core, "eu", "us", "eu")
+    result = pulled(core, pull(1, messages_max=1))
+    assert (result.outcome, result.next_offset, result.message_count) == (Outcome.FOUND, 2, 1)
+    assert (result.min_offset, result.max_offset, result.is_slow) == (0, 3, False)
+    record = core.record(1)
+    assert len(result.records) == record.size
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"expression": "us || ap"}, 1),
+        ({"expression": "*"}, 3),
+        ({"expression": None}, 3),
+        ({"has_subscription": False}, 2),
+        ({"has_subscription": False, "subscription_version": 6}, 3),
+        ({"messages_max": 0}, 1),
+        ({"bytes_max": 0}, 1),
+    ],
+)
+def test_filter_and_limits_choose_the_messages(
+    core: Core, changes: dict[str, Any], count: int
+) -> None:
+    put(core, "eu", "us", "eu")
+    assert pulled(core, pull(**changes)).message_count == count
+
+
+@pytest.mark.parametrize(
+    ("offset", "is_leading", "outcome", "next_offset"),
+    [
+        (2, True, Outcome.NONE, 2),
+        (7, True, Outcome.MOVED, 2),
+        (7, False, Outcome.RETRY, 2),
+    ],
+)
+def test_offset_outside_of_the_queue(
+    core: Core, offset: int, is_leading: bool, outcome: Outcome, next_offset: int
+) -> None:
+    put(core, "eu", "eu")
+    core.is_leading = is_leading
+    result = pulled(core, pull(offset))
+    assert (result.outcome, result.next_offset, result.records) == (outcome, next_offset, b"")
+
+
+@pytest.mark.parametrize(("offset", "outcome"), [(0, Outcome.NONE), (3, Outcome.MOVED)])
+def test_empty_queue_moves_only_a_consumer_that_is_past_its_start(
+    core: Core, offset: int, outcome: Outcome
+) -> None:
+    core.is_leading = False
+    assert pulled(core, pull(offset)).outcome is outcome
+
+
+def test_messages_of_other_tags_are_passed_over(core: Core) -> None:
+    put(core, "us", "us")
+    result = pulled(core, pull(expression="eu"))
+    assert (result.outcome, result.next_offset) == (Outcome.RETRY, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "remark"),
+    [
+        ({"topic": "U"}, ResponseCode.TOPIC_NOT_EXIST, "not exist"),
+        ({"queue": 4}, ResponseCode.INVALID_PARAMETER, "queueId"),
+        ({"queue": -1}, ResponseCode.INVALID_PARAMETER, "queueId"),
+        ({"expression": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "0 tags"),
+        ({"expression_type": "SQL92"}, ResponseCode.SYSTEM_ERROR, "SQL92"),
+        ({"topic": "U", "expression": "||"}, ResponseCode.TOPIC_NOT_EXIST, "not exist"),
+        (
+            {"group": "new", "has_subscription": False},
+            ResponseCode.SUBSCRIPTION_NOT_EXIST,
+            "heartbeat",
+        ),
+    ],
+)
+def test_refused_pull_names_its_reason(
+    core: Core, changes: dict[str, Any], code: int, remark: str
+) -> None:
+    with pytest.raises(RequestRefused, match=remark) as caught:
+        pulled(core, pull(**changes))
+    assert caught.value.code == code
+
+
+def test_unknown_group_is_refused_by_a_broker_that_makes_none(core: Core) -> None:
+    core.makes_groups = False
+    with pytest.raises(RequestRefused, match="does not exist"):
+        pulled(core, pull(group="new"))
+
+
+@pytest.mark.parametrize("by", Forbidding)
+def test_pull_without_a_permission_names_what_forbids_it(core: Core, by: Forbidding) -> None:
+    match by:
+        case Forbidding.BROKER:
+            core.config = core.config.replace(permission=2)
+        case Forbidding.GROUP:
+            core.groups["G"] = GroupConfig("G", consume_enabled=False)
+        case Forbidding.TOPIC:
+            core.topics["T"] = TopicConfig("T", 4, 4, perm=2)
+        case Forbidding.BROADCAST:
+            core.groups["G"] = GroupConfig("G", broadcast_enabled=False)
+        case Forbidding.SUBSCRIPTION:
+            core.forbidden.add(("G", "T"))
+    with pytest.raises(PullForbidden) as caught:
+        pulled(core, pull(has_subscription=False))
+    assert (caught.value.by, caught.value.code) == (by, ResponseCode.NO_PERMISSION)
+
+
+def test_slave_serves_pulls_where_it_is_configured_to_or_shown_as_master(core: Core) -> None:
+    put(core, "eu")
+    core.role, core.is_leading = SLAVE, False
+    assert pulled(core, pull()).outcome is Outcome.FOUND
+    core.config = core.config.replace(slave_reads=False)
+    with pytest.raises(RequestRefused, match="slaveReadEnable"):
+        pulled(core, pull())
+    core.is_shown_as_master = True
+    assert pulled(core, pull()).outcome is Outcome.FOUND
+
+
+def test_only_a_master_commits_the_offset_of_a_pull(core: Core) -> None:
+    pulled(core, pull(commit_offset=7))
+    assert core.offsets.query("T", "G", 0) == 7
+    core.role = SLAVE
+    pulled(core, pull(commit_offset=8))
+    assert core.offsets.query("T", "G", 0) == 7
+
+
+def test_reset_moves_the_consumer_once_and_is_not_counted(core: Core) -> None:
+    put(core, "eu", "eu")
+    core.offsets.reset("T", "G", 0, 1)
+    operation = PullOperation(core, clients())
+    checked = finished(operation.check(pull()))
+    result = finished(operation.first(checked))
+    assert (result.outcome, str(result.status)) == (Outcome.RESET, "OFFSET_RESET")
+    assert (result.next_offset, result.min_offset, result.max_offset) == (1, 0, 2)
+    operation.delivered(checked, result)
+    assert core.offsets.last_pulled("T", "G", 0) is None
+    assert operation.next_broker(checked, result) == 0
+    assert pulled(core, pull()).outcome is Outcome.FOUND
+
+
+def test_delivered_result_is_counted_and_suggests_the_next_broker(core: Core) -> None:
+    put(core, "eu", "eu")
+    core.groups["G"] = GroupConfig("G", broker_id=3, slow_consumer_broker_id=4)
+    operation = PullOperation(core, clients())
+    checked = finished(operation.check(pull()))
+    result = operation.read(checked, 0)
+    assert core.offsets.last_pulled("T", "G", 0) is None
+    operation.delivered(checked, result)
+    assert core.offsets.last_pulled("T", "G", 0) == 2
+    assert operation.next_broker(checked, result) == 3
+    assert operation.next_broker(checked, result._replace(is_slow=True)) == 4
+    core.config = core.config.replace(slave_reads=False)
+    assert operation.next_broker(checked, result) == 0
+
+
+@pytest.mark.parametrize("role", [Role(), SLAVE])
+def test_pull_that_waited_is_refused_in_a_role_that_serves_none(core: Core, role: Role) -> None:
+    put(core, "eu")
+    operation = PullOperation(core, clients())
+    checked = finished(operation.check(pull()))
+    assert isinstance(checked, CheckedPull)
+    assert operation.read_again(checked, 0).outcome is Outcome.FOUND
+    core.role = role
+    core.config = core.config.replace(slave_reads=False)
+    with pytest.raises(RequestRefused, match="role of this broker has changed"):
+        operation.read_again(checked, 0)
+    assert operation.read(checked, 0).outcome is Outcome.FOUND
+
+
+def test_filters_of_tags() -> None:
+    assert filter_of("TAG", " a || b||a|| ") == Filter(("a", "b"))
+    for everything in (None, "", "*"):
+        assert filter_of("TAG", everything) is ALL
+    with pytest.raises(RequestRefused, match="65 tags"):
+        filter_of("TAG", "||".join(map(str, range(65))))

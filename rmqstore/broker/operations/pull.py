@@ -1,0 +1,336 @@
+"""The reading of a broker: a pull is checked, read, and counted once its result is sent.
+
+A result holds records as they are in the log, copied once. Messages that are no longer in memory,
+by RocketMQ's estimate, are read on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from enum import Enum, IntEnum, auto
+from typing import Any, NamedTuple
+
+from rmqstore.broker.clients import BROADCASTING, ClientTable
+from rmqstore.broker.operations.core import Core, ViewOf
+from rmqstore.broker.operations.filters import ALL, TAG, Filter, filter_of, refuse_other_than_tags
+from rmqstore.errors import RequestRefused
+from rmqstore.message import GetStatus
+from rmqstore.remoting.codes import ResponseCode
+from rmqstore.store.metadata import GroupConfig, TopicConfig
+
+__all__ = [
+    "CheckedPull",
+    "Forbidding",
+    "Outcome",
+    "Pull",
+    "PullForbidden",
+    "PullOperation",
+    "PullResult",
+]
+
+_READ = 4
+_BYTES_MAX = 256 * 1024
+_MESSAGES_MAX = 512
+_IN_MEMORY_RATIO = 0.4
+"""Part of the memory of the machine that is taken to hold the end of the log."""
+
+
+class Outcome(Enum):
+    """What a pull means for its consumer."""
+
+    FOUND = auto()
+    NONE = auto()
+    """There is no message at the offset yet."""
+    RETRY = auto()
+    """No message here; the consumer goes on at the next offset."""
+    MOVED = auto()
+    """The offset is not in the queue; the consumer goes on at the next offset."""
+    RESET = auto()
+    """The group was reset; the consumer goes on at the next offset, from which it commits."""
+
+
+_OUTCOMES = {
+    GetStatus.FOUND: Outcome.FOUND,
+    GetStatus.MESSAGE_WAS_REMOVING: Outcome.RETRY,
+    GetStatus.NO_MATCHED_MESSAGE: Outcome.RETRY,
+    GetStatus.OFFSET_FOUND_NULL: Outcome.NONE,
+    GetStatus.OFFSET_OVERFLOW_ONE: Outcome.NONE,
+    GetStatus.OFFSET_OVERFLOW_BADLY: Outcome.MOVED,
+    GetStatus.OFFSET_TOO_SMALL: Outcome.MOVED,
+}
+_EMPTY = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+
+_Read = tuple[GetStatus, int, int, int, int, bytes]
+
+
+@dataclass(slots=True, kw_only=True)
+class Pull:
+    """A request for the messages of a queue. The operation changes nothing of it; see
+    `ClientMessage` why it is not frozen."""
+
+    group: str
+    topic: str
+    queue: int
+    offset: int
+    messages_max: int
+    bytes_max: int | None = None
+    commit_offset: int | None = None
+    """The next offset of the group to commit, None for no commit."""
+    has_subscription: bool = False
+    """Whether the pull has the subscription; otherwise that of the consumer's heartbeat counts."""
+    expression_type: str = TAG
+    expression: str | None = None
+    subscription_version: int = 0
+    """The version of the subscription that the consumer has."""
+
+
+@dataclass(slots=True)
+class CheckedPull:
+    """A pull that may be read."""
+
+    pull: Pull
+    topic: TopicConfig
+    group: GroupConfig
+    filter: Filter
+    messages_max: int
+    bytes_max: int
+
+
+class PullResult(NamedTuple):
+    """What a pull found. A NamedTuple, because it is made for each read."""
+
+    outcome: Outcome
+    is_slow: bool
+    """Whether the messages were read from the disk."""
+    status: GetStatus
+    next_offset: int
+    """Where the consumer goes on."""
+    min_offset: int
+    max_offset: int
+    message_count: int
+    """Number of *records*."""
+    records: bytes
+    """Records one after the other, as they are in the log."""
+
+
+class Forbidding(IntEnum):
+    """What forbids a pull; RocketMQ's numbers."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCAST = 4
+    SUBSCRIPTION = 5
+
+
+class PullForbidden(RequestRefused):
+    """A pull without a permission; *by* names what forbids it."""
+
+    def __init__(self, remark: str, by: Forbidding) -> None:
+        super().__init__(remark, code=ResponseCode.NO_PERMISSION)
+        self.by = by
+
+
+class PullOperation:
+    """Reads messages of a broker's store for consumers."""
+
+    def __init__(self, core: Core, clients: ClientTable) -> None:
+        self._core = core
+        self._clients = clients
+        self._view = ViewOf(core)
+        self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    # -- Checks.
+
+    def check(self, pull: Pull) -> CheckedPull | Coroutine[Any, Any, CheckedPull]:
+        """Return a pull that may be read; for a new group a coroutine that returns it.
+
+        Call and coroutine raise RequestRefused for a pull that the broker does not serve.
+        """
+        group = self._core.metadata.group(pull.group)
+        return self._check_with_new_group(pull) if group is None else self._checked(pull, group)
+
+    async def _check_with_new_group(self, pull: Pull) -> CheckedPull:
+        group = await self._core.metadata.group_for(pull.group)
+        if group is None:
+            raise RequestRefused(
+                f"subscription group [{pull.group}] does not exist, and the broker makes none; "
+                "make it with updateSubGroup",
+                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            )
+        return self._checked(pull, group)
+
+    def _checked(self, pull: Pull, group: GroupConfig) -> CheckedPull:
+        config = self._core.config
+        if self._is_silent_slave():
+            raise RequestRefused(
+                "[REJECTREQUEST]this broker is a slave and slaveReadEnable is false; pull from the "
+                "master",
+                code=ResponseCode.SYSTEM_BUSY,
+            )
+        if not config.permission & _READ:
+            raise PullForbidden(
+                f"the broker[{config.host}] pulling message is forbidden", Forbidding.BROKER
+            )
+        if not group.consume_enabled:
+            raise PullForbidden(f"subscription group no permission, {group.name}", Forbidding.GROUP)
+        topic = self._core.metadata.topic(pull.topic)
+        if topic is None:
+            raise RequestRefused(
+                f"topic[{pull.topic}] not exist, apply first please!",
+                code=ResponseCode.TOPIC_NOT_EXIST,
+            )
+        if not topic.perm & _READ:
+            raise PullForbidden(
+                f"the topic[{topic.name}] pulling message is forbidden", Forbidding.TOPIC
+            )
+        if not 0 <= pull.queue < topic.read_queue_count:
+            raise RequestRefused(
+                f"queueId[{pull.queue}] is illegal, topic[{topic.name}] has "
+                f"{topic.read_queue_count} queues to read",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+        asked_bytes = pull.bytes_max
+        return CheckedPull(
+            pull,
+            topic,
+            group,
+            self._filter_of(pull, group),
+            min(max(pull.messages_max, 1), _MESSAGES_MAX),
+            _BYTES_MAX if asked_bytes is None else min(max(asked_bytes, 1), _BYTES_MAX),
+        )
+
+    def _is_silent_slave(self) -> bool:
+        core = self._core
+        is_slave = core.role.name == "slave"
+        return is_slave and not (core.config.slave_reads or core.is_shown_as_master)
+
+    def _filter_of(self, pull: Pull, group: GroupConfig) -> Filter:
+        """Returns the filter of the subscription."""
+        if pull.has_subscription:
+            return filter_of(pull.expression_type, pull.expression)
+
+        known = self._clients.consumer_group(pull.group)
+        subscription = None if known is None else known.subscriptions.get(pull.topic)
+        if known is None or subscription is None:
+            raise RequestRefused(
+                f"the consumer's subscription not exist: group {pull.group}, topic {pull.topic}; "
+                "send a heartbeat",
+                code=ResponseCode.SUBSCRIPTION_NOT_EXIST,
+            )
+        if not group.broadcast_enabled and known.message_model == BROADCASTING:
+            raise PullForbidden(
+                f"the consumer group[{pull.group}] can not consume by broadcast way",
+                Forbidding.BROADCAST,
+            )
+        if self._core.metadata.is_forbidden(pull.group, pull.topic):
+            raise PullForbidden(
+                f"the consumer group[{pull.group}] is forbidden for topic[{pull.topic}]",
+                Forbidding.SUBSCRIPTION,
+            )
+        refuse_other_than_tags(subscription.expression_type)
+        if subscription.version < pull.subscription_version:
+            # The heartbeat with this version may come 30 s later: a Java client skips one while it
+            # sends another. Clients compare tags themselves, because brokers compare hashes.
+            refuse_other_than_tags(pull.expression_type)
+            return ALL
+        return filter_of(subscription.expression_type, subscription.expression)
+
+    # -- Reads.
+
+    def first(self, checked: CheckedPull) -> PullResult | Coroutine[Any, Any, PullResult]:
+        """Commit the offset of a pull and read it; return the result, or a coroutine that returns
+        it where the disk is read. Call and coroutine raise StoreError."""
+        pull = checked.pull
+        offsets = self._core.metadata.offsets
+        if pull.commit_offset is not None and self._core.role.name == "master":
+            offsets.commit(pull.topic, pull.group, pull.queue, pull.commit_offset)
+        reset = offsets.take_reset(pull.topic, pull.group, pull.queue)
+        if reset is not None:
+            low, high = self._view().bounds(pull.topic, pull.queue) or (0, 0)
+            status = GetStatus.OFFSET_RESET
+            return PullResult(Outcome.RESET, False, status, reset, low, high, 0, b"")
+        if self._is_far_behind(pull):
+            return self._read_on_thread(checked)
+        return self.read(checked, pull.offset)
+
+    def read(self, checked: CheckedPull, offset: int) -> PullResult:
+        """Read a pull from *offset*. Raises StoreError."""
+        return self._result(checked, self._get(checked, offset))
+
+    def read_again(self, checked: CheckedPull, offset: int) -> PullResult:
+        """Read a pull that waited, from *offset*, in the present role. Raises StoreError, and
+        RequestRefused (SYSTEM_BUSY) in a role that serves no pulls."""
+        if self._core.role.name is None or self._is_silent_slave():
+            raise RequestRefused(
+                "[REJECTREQUEST]the role of this broker has changed; get the route again",
+                code=ResponseCode.SYSTEM_BUSY,
+            )
+        return self.read(checked, offset)
+
+    async def _read_on_thread(self, checked: CheckedPull) -> PullResult:
+        found = await asyncio.to_thread(self._get, checked, checked.pull.offset)
+        return self._result(checked, found, is_slow=True)
+
+    def _get(self, checked: CheckedPull, offset: int) -> _Read:
+        pull = checked.pull
+        began = time.perf_counter()
+        found: _Read = self._view().get(
+            pull.topic,
+            pull.queue,
+            offset,
+            checked.messages_max,
+            checked.bytes_max,
+            checked.filter.tags,
+            True,
+        )
+        self._core.traffic.read_took(time.perf_counter() - began)
+        return found
+
+    def _is_far_behind(self, pull: Pull) -> bool:
+        """Whether the message at the offset is taken to be on the disk alone."""
+        limit = int(self._memory_bytes * _IN_MEMORY_RATIO)
+        store = self._core.store.store
+        if store.end_offset - max(store.start_offset, 0) <= limit or pull.offset < 0:
+            return False
+        units = self._view().units(pull.topic, pull.queue, pull.offset, 1)
+        return bool(units) and 0 <= units[0][1] < store.end_offset - limit
+
+    def _result(self, checked: CheckedPull, found: _Read, *, is_slow: bool = False) -> PullResult:
+        status = found[0]
+        if status is GetStatus.FOUND:
+            outcome = Outcome.FOUND
+        elif status in _EMPTY:
+            outcome = Outcome.MOVED if checked.pull.offset != 0 else Outcome.NONE
+        else:
+            outcome = _OUTCOMES[status]
+            if outcome is Outcome.MOVED and not self._core.is_leading:
+                # The master may have more, and the consumer must not lose its place.
+                outcome = Outcome.RETRY
+        return PullResult(outcome, is_slow, *found)
+
+    def end_of(self, topic: str, queue: int) -> int:
+        """Return the end of a queue, 0 for an unknown one."""
+        bounds = self._view().bounds(topic, queue)
+        return 0 if bounds is None else bounds[1]
+
+    # -- Results.
+
+    def delivered(self, checked: CheckedPull, result: PullResult) -> None:
+        """Count a result that is sent to its consumer."""
+        if result.outcome is Outcome.RESET:
+            return
+        pull = checked.pull
+        self._core.traffic.pulled(checked.topic.name, pull.group, result.message_count)
+        self._core.metadata.offsets.pulled(pull.topic, pull.group, pull.queue, result.next_offset)
+
+    def next_broker(self, checked: CheckedPull, result: PullResult) -> int:
+        """Return the id of the broker that the consumer should pull from next."""
+        if result.outcome is Outcome.RESET or not self._core.config.slave_reads:
+            return 0
+        group = checked.group
+        return group.slow_consumer_broker_id if result.is_slow else group.broker_id
