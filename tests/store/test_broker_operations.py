@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import struct
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -14,7 +16,9 @@ import rmqstore
 from rmqstore.broker.clients import BROADCASTING
 from rmqstore.broker.metadata.changes import ChangeLog
 from rmqstore.broker.metadata.tables import Offsets
+from rmqstore.broker.operations import offsets
 from rmqstore.broker.operations.filters import ALL, Filter, filter_of
+from rmqstore.broker.operations.offsets import GroupQueue, OffsetOperations, Reset
 from rmqstore.broker.operations.pull import (
     CheckedPull,
     Forbidding,
@@ -52,6 +56,7 @@ class Core:
 
     def __init__(self, store: rmqstore.Store) -> None:
         self.config = BrokerConfig(name="broker-a", host="10.0.0.1", slave_reads=True)
+        self.log: Any = logging.getLogger("test")
         self.role = Role(name="master", broker_id=0)
         self.is_leading = True
         self.is_shown_as_master = False
@@ -496,3 +501,102 @@ def test_filters_of_tags() -> None:
         assert filter_of("TAG", everything) is ALL
     with pytest.raises(RequestRefused, match="65 tags"):
         filter_of("TAG", "||".join(map(str, range(65))))
+
+
+# -- offsets
+
+
+def of_group(queue: int = 0, *, topic: str = "T", group: str = "G") -> GroupQueue:
+    return GroupQueue(group=group, topic=topic, queue=queue)
+
+
+def test_group_without_an_offset_begins_at_0_of_a_queue_that_is_whole_and_recent(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(core, "eu", "eu")
+    assert OffsetOperations(core).query(of_group()) == 0
+    assert OffsetOperations(core).query(of_group(3)) == 0
+    with pytest.raises(RequestRefused, match="do not set to zero") as caught:
+        OffsetOperations(core).query(of_group(), begins_at_zero=False)
+    assert caught.value.code == ResponseCode.QUERY_NOT_FOUND
+    monkeypatch.setattr(offsets, "bytes_in_memory", lambda: 10)
+    with pytest.raises(RequestRefused, match="boot first"):
+        OffsetOperations(core).query(of_group())
+    assert OffsetOperations(core).query(of_group(3)) == 0
+
+
+def test_committed_offset_is_returned_until_a_reset_that_the_consumer_must_receive_first(
+    core: Core,
+) -> None:
+    operations = OffsetOperations(core)
+    assert operations.commit(of_group(), 7)
+    assert operations.query(of_group(), begins_at_zero=False) == 7
+    assert asyncio.run(operations.reset(Reset(group="G", topic="T"))) == dict.fromkeys(range(4), 0)
+    assert not operations.commit(of_group(), 8)
+    assert operations.query(of_group()) == 0
+
+
+@pytest.mark.parametrize(
+    ("queue", "offset", "code"),
+    [
+        (of_group(group="g"), 0, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        (of_group(topic="U"), 0, ResponseCode.TOPIC_NOT_EXIST),
+        (of_group(4), 0, ResponseCode.INVALID_PARAMETER),
+        (of_group(-1), 0, ResponseCode.INVALID_PARAMETER),
+        (of_group(), -1, ResponseCode.INVALID_PARAMETER),
+    ],
+)
+def test_commit_that_names_nothing_is_refused(
+    core: Core, queue: GroupQueue, offset: int, code: int
+) -> None:
+    with pytest.raises(RequestRefused) as caught:
+        OffsetOperations(core).commit(queue, offset)
+    assert caught.value.code == code
+
+
+def test_negative_queue_has_no_offset(core: Core) -> None:
+    with pytest.raises(RequestRefused, match="numbered from 0"):
+        OffsetOperations(core).query(of_group(-1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"queue": 0, "offset": 1}, {0: 1}),
+        ({"queue": 0}, {0: 2}),
+        ({"queue": 0, "time_ms": 0}, {0: 0}),
+        ({}, {0: 2, 1: 0, 2: 0, 3: 0}),
+        ({"offset": 1}, {0: 2, 1: 0, 2: 0, 3: 0}),
+        ({"time_ms": 0}, {0: 0, 1: 0, 2: 0, 3: 0}),
+    ],
+)
+def test_reset_sets_the_offset_of_a_queue_or_those_of_a_time(
+    core: Core, changes: dict[str, Any], expected: dict[int, int]
+) -> None:
+    put(core, "eu", "eu")
+    found = asyncio.run(OffsetOperations(core).reset(Reset(group="G", topic="T", **changes)))
+    assert found == expected
+    assert {each: core.offsets.query("T", "G", each) for each in found} == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "remark"),
+    [
+        ({"topic": "U"}, "Topic U"),
+        ({"group": "g"}, "Group g"),
+        ({"queue": 4}, "no queue 4"),
+        ({"queue": 0, "offset": 3}, "range"),
+    ],
+)
+def test_refused_reset_sets_nothing(core: Core, changes: dict[str, Any], remark: str) -> None:
+    put(core, "eu", "eu")
+    reset = Reset(**{"group": "G", "topic": "T"} | changes)
+    with pytest.raises(RequestRefused, match=remark):
+        asyncio.run(OffsetOperations(core).reset(reset))
+    assert core.offsets.query("T", "G", 0) is None
+
+
+def test_slave_resets_nothing(core: Core) -> None:
+    core.role = SLAVE
+    with pytest.raises(RequestRefused, match="slave"):
+        asyncio.run(OffsetOperations(core).reset(Reset(group="G", topic="T")))

@@ -7,7 +7,6 @@ by RocketMQ's estimate, are read on a thread.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from rmqstore.broker.clients import BROADCASTING, ClientTable
 from rmqstore.broker.operations.core import Core, ViewOf
 from rmqstore.broker.operations.filters import ALL, TAG, Filter, filter_of, refuse_other_than_tags
+from rmqstore.broker.operations.memory import bytes_in_memory
 from rmqstore.errors import RequestRefused
 from rmqstore.message import GetStatus
 from rmqstore.remoting.codes import ResponseCode
@@ -35,8 +35,6 @@ __all__ = [
 _READ = 4
 _BYTES_MAX = 256 * 1024
 _MESSAGES_MAX = 512
-_IN_MEMORY_RATIO = 0.4
-"""Part of the memory of the machine that is taken to hold the end of the log."""
 
 
 class Outcome(Enum):
@@ -142,7 +140,7 @@ class PullOperation:
         self._core = core
         self._clients = clients
         self._view = ViewOf(core)
-        self._memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._bytes_in_memory = bytes_in_memory()
 
     # -- Checks.
 
@@ -293,7 +291,7 @@ class PullOperation:
 
     def _is_far_behind(self, pull: Pull) -> bool:
         """Whether the message at the offset is taken to be on the disk alone."""
-        limit = int(self._memory_bytes * _IN_MEMORY_RATIO)
+        limit = self._bytes_in_memory
         store = self._core.store.store
         if store.end_offset - max(store.start_offset, 0) <= limit or pull.offset < 0:
             return False

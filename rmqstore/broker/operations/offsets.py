@@ -1,0 +1,148 @@
+"""The offsets of groups: queries and commits of consumers, resets of operators."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from rmqstore.broker.operations.core import Core
+from rmqstore.broker.operations.memory import bytes_in_memory
+from rmqstore.errors import RequestRefused
+from rmqstore.remoting.codes import ResponseCode
+
+__all__ = ["GroupQueue", "OffsetOperations", "Reset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupQueue:
+    """A queue as a group consumes it."""
+
+    group: str
+    topic: str
+    queue: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """New offsets for a group on a topic: *offset* of one queue, or those of a time."""
+
+    group: str
+    topic: str
+    queue: int | None = None
+    """None for all queues."""
+    offset: int | None = None
+    """Of the one queue; None: as the time says."""
+    time_ms: int | None = None
+    """Store time of the first message to consume; None for the end of each queue."""
+
+
+class OffsetOperations:
+    """Queries, commits and resets the offsets of groups."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._bytes_in_memory = bytes_in_memory()
+
+    def query(self, queue: GroupQueue, *, begins_at_zero: bool = True) -> int:
+        """Return the next offset of a group in a queue.
+
+        A group without an offset begins at 0 where all messages of the queue are there and recent,
+        unless *begins_at_zero* is False. Otherwise raises RequestRefused (QUERY_NOT_FOUND): the
+        consumer decides.
+        """
+        if queue.queue < 0:
+            raise RequestRefused(
+                f"queueId[{queue.queue}] is illegal; queues are numbered from 0",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+        offset = self._core.metadata.offsets.query(queue.topic, queue.group, queue.queue)
+        if offset is not None:
+            return offset
+        if not begins_at_zero:
+            raise _not_found("Not found, do not set to zero, maybe this group boot first")
+        self._refuse_past_begin(queue)
+        return 0
+
+    def _refuse_past_begin(self, asked: GroupQueue) -> None:
+        store = self._core.store.store
+        queue = store.queue(asked.topic, asked.queue)
+        is_old = queue.start > 0
+        if not is_old and queue.end > 0:
+            distance = store.end_offset - queue.get(0).physical_offset
+            is_old = distance > self._bytes_in_memory
+        if is_old:
+            raise _not_found("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+
+    def commit(self, queue: GroupQueue, offset: int) -> bool:
+        """Set the next offset of a group in a queue; return False, and set nothing, while the
+        consumer has not received the offset of a reset. Raises RequestRefused."""
+        metadata = self._core.metadata
+        if metadata.group(queue.group) is None:
+            raise RequestRefused(
+                f"Group {queue.group} not exist!", code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            )
+        topic = metadata.topic(queue.topic)
+        if topic is None:
+            raise RequestRefused(
+                f"Topic {queue.topic} not exist!", code=ResponseCode.TOPIC_NOT_EXIST
+            )
+        if offset < 0 or not 0 <= queue.queue < topic.read_queue_count:
+            raise RequestRefused(
+                f"offset {offset} of queue {queue.queue}: topic {queue.topic} has "
+                f"{topic.read_queue_count} queues; give one of them, and an offset of 0 or more",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+        return metadata.offsets.commit(queue.topic, queue.group, queue.queue, offset)
+
+    async def reset(self, reset: Reset) -> dict[int, int]:
+        """Set the offsets of a group on a topic; return them by queue. Raises RequestRefused, and
+        then sets none."""
+        metadata = self._core.metadata
+        if self._core.role.name != "master":
+            raise RequestRefused(
+                "Can not reset offset in slave broker", code=ResponseCode.SYSTEM_ERROR
+            )
+        topic = metadata.topic(reset.topic)
+        if topic is None:
+            raise RequestRefused(
+                f"Topic {reset.topic} does not exist", code=ResponseCode.TOPIC_NOT_EXIST
+            )
+        if metadata.group(reset.group) is None:
+            raise RequestRefused(
+                f"Group {reset.group} does not exist",
+                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            )
+        if reset.queue is not None and reset.queue >= topic.read_queue_count:
+            raise RequestRefused(
+                f"topic {reset.topic} has {topic.read_queue_count} queues, and no queue "
+                f"{reset.queue}",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+
+        queues = range(topic.read_queue_count) if reset.queue is None else (reset.queue,)
+        targets = {number: await self._target(reset, number) for number in queues}
+        for number, offset in targets.items():
+            metadata.offsets.reset(reset.topic, reset.group, number, offset)
+        self._core.log.info(
+            "the group %s is reset on topic %s: %s", reset.group, reset.topic, targets
+        )
+        return targets
+
+    async def _target(self, reset: Reset, number: int) -> int:
+        """Returns the next offset of a group in a queue: the requested one, or that of a time."""
+        queue = self._core.store.store.queue(reset.topic, number)
+        start, end = queue.start, queue.end
+        if reset.queue is not None and reset.offset is not None:
+            if not start <= reset.offset <= end:
+                raise RequestRefused(
+                    f"Target offset {reset.offset} not in consume queue range [{start}-{end}]",
+                    code=ResponseCode.SYSTEM_ERROR,
+                )
+            return reset.offset
+        if reset.time_ms is None or start == end:
+            return end
+        return await asyncio.to_thread(queue.offset_at, reset.time_ms)
+
+
+def _not_found(remark: str) -> RequestRefused:
+    return RequestRefused(remark, code=ResponseCode.QUERY_NOT_FOUND)
