@@ -17,6 +17,7 @@ from rmqstore.broker.clients import BROADCASTING
 from rmqstore.broker.metadata.changes import ChangeLog
 from rmqstore.broker.metadata.tables import Offsets
 from rmqstore.broker.operations import offsets
+from rmqstore.broker.operations import pull as pulls
 from rmqstore.broker.operations.filters import ALL, Filter, filter_of
 from rmqstore.broker.operations.offsets import GroupQueue, OffsetOperations, Reset
 from rmqstore.broker.operations.pull import (
@@ -294,6 +295,32 @@ def test_result_is_a_success_only_once_the_topic_of_the_message_is_kept(core: Co
     assert finished(SendOperation(core).send(message({"WAIT": "false"}))).reason == ""
 
 
+def test_failure_of_a_stored_message_is_reported_before_its_topic(core: Core) -> None:
+    core.wait = SimpleNamespace(topic="T")
+    core.kept = PutStatus.FLUSH_SLAVE_TIMEOUT, "broker ids 2 have not reported it"
+    core.failure = PutError("no flush", status="FLUSH_DISK_TIMEOUT")
+    sent = finished(SendOperation(core).send(message()))
+    assert (sent.status, sent.reason) == (PutStatus.FLUSH_DISK_TIMEOUT, "no flush")
+
+
+def test_broker_without_permission_to_write_refuses_messages_of_ordered_topics(core: Core) -> None:
+    core.config = core.config.replace(permission=4)
+    finished(SendOperation(core).send(message()))
+    core.topics["T"] = TopicConfig("T", 4, 4, order=True)
+    with pytest.raises(RequestRefused, match="the broker"):
+        SendOperation(core).send(message())
+
+
+def test_flags_of_a_record_are_those_of_the_message_and_of_its_topic(core: Core) -> None:
+    core.topics["T"] = TopicConfig("T", 4, 4, filter_type="MULTI_TAG")
+    finished(SendOperation(core).send(message(sys_flag=0x1 | 0x10 | 0x20)))
+    assert core.store.store.record_at(0).sys_flag == 0x1 | 0x2
+
+    body = batch({"TAGS": "a"}, {"TAGS": "b"})
+    finished(SendOperation(core).send(message(body=body, is_batch=True, sys_flag=0x80)))
+    assert core.record(2).sys_flag == 0x2
+
+
 # -- pull
 
 SLAVE = Role(name="slave", broker_id=1, master_address=("10.0.0.2", 1))
@@ -433,6 +460,34 @@ def test_pull_without_a_permission_names_what_forbids_it(core: Core, by: Forbidd
     assert (caught.value.by, caught.value.code) == (by, ResponseCode.NO_PERMISSION)
 
 
+@pytest.mark.parametrize(
+    ("of_heartbeat", "of_pull"),
+    [("SQL92", {}), ("TAG", {"expression_type": "SQL92"}), ("SQL92", {"subscription_version": 4})],
+)
+def test_expression_that_is_none_of_tags_is_refused_whichever_subscription_counts(
+    core: Core, of_heartbeat: str, of_pull: dict[str, Any]
+) -> None:
+    asked = pull(has_subscription=False, **{"subscription_version": 6} | of_pull)
+    with pytest.raises(RequestRefused, match="SQL92"):
+        pulled(core, asked, clients(expression_type=of_heartbeat))
+
+
+def test_message_that_is_not_in_memory_is_read_on_a_thread(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(core, "eu", "eu")
+    monkeypatch.setattr(pulls, "bytes_in_memory", lambda: 10)
+    operation = PullOperation(core, clients())
+    found = operation.first(finished(operation.check(pull())))
+    assert isinstance(found, Coroutine)
+
+    async def read() -> PullResult:
+        return await found
+
+    result = asyncio.run(read())
+    assert (result.outcome, result.message_count, result.is_slow) == (Outcome.FOUND, 2, True)
+
+
 def test_slave_serves_pulls_where_it_is_configured_to_or_shown_as_master(core: Core) -> None:
     put(core, "eu")
     core.role, core.is_leading = SLAVE, False
@@ -523,6 +578,14 @@ def test_group_without_an_offset_begins_at_0_of_a_queue_that_is_whole_and_recent
     with pytest.raises(RequestRefused, match="boot first"):
         OffsetOperations(core).query(of_group())
     assert OffsetOperations(core).query(of_group(3)) == 0
+
+
+def test_group_without_an_offset_decides_where_it_begins_in_a_queue_that_lost_messages(
+    core: Core,
+) -> None:
+    core.store.store = SimpleNamespace(queue=lambda *_: SimpleNamespace(start=1, end=1))
+    with pytest.raises(RequestRefused, match="boot first"):
+        OffsetOperations(core).query(of_group())
 
 
 def test_committed_offset_is_returned_until_a_reset_that_the_consumer_must_receive_first(
