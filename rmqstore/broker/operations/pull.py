@@ -19,6 +19,7 @@ from rmqstore.broker.operations.filters import ALL, TAG, Filter, filter_of, refu
 from rmqstore.broker.operations.memory import bytes_in_memory
 from rmqstore.errors import RequestRefused
 from rmqstore.message import GetStatus
+from rmqstore.permissions import PERM_READ
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 
@@ -32,7 +33,6 @@ __all__ = [
     "PullResult",
 ]
 
-_READ = 4
 _BYTES_MAX = 256 * 1024
 _MESSAGES_MAX = 512
 
@@ -170,7 +170,7 @@ class PullOperation:
                 "master",
                 code=ResponseCode.SYSTEM_BUSY,
             )
-        if not config.permission & _READ:
+        if not config.permission & PERM_READ:
             raise PullForbidden(
                 f"the broker[{config.host}] pulling message is forbidden", Forbidding.BROKER
             )
@@ -182,7 +182,7 @@ class PullOperation:
                 f"topic[{pull.topic}] not exist, apply first please!",
                 code=ResponseCode.TOPIC_NOT_EXIST,
             )
-        if not topic.perm & _READ:
+        if not topic.perm & PERM_READ:
             raise PullForbidden(
                 f"the topic[{topic.name}] pulling message is forbidden", Forbidding.TOPIC
             )

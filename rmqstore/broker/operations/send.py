@@ -33,6 +33,7 @@ from rmqstore.broker.operations.message_rules import (
 from rmqstore.errors import PutError, RequestRefused, StoreClosedError
 from rmqstore.message import Durability, PutStatus, SysFlag, unique_key
 from rmqstore.net.addresses import Address
+from rmqstore.permissions import PERM_WRITE
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 
@@ -40,7 +41,6 @@ __all__ = ["REGION", "ClientMessage", "SendOperation", "Sent"]
 
 REGION = "DefaultRegion"
 """The region of a broker, which RocketMQ's trace of messages names."""
-_WRITE = 2
 _PORT = struct.Struct(">I")
 _STORED = frozenset(
     {
@@ -184,11 +184,11 @@ class SendOperation:
     def _refuse_unwritable(self, message: ClientMessage, topic: TopicConfig) -> None:
         self._refuse_other_than_master()
         config = self._core.config
-        if not config.permission & _WRITE and topic.order:
+        if not config.permission & PERM_WRITE and topic.order:
             raise _forbidden(f"the broker[{config.host}] sending message is forbidden")
-        if not topic.perm & _WRITE:
+        if not topic.perm & PERM_WRITE:
             raise _forbidden(
-                f"topic[{topic.name}] has permission {topic.perm}, without {_WRITE} for writing"
+                f"topic[{topic.name}] has permission {topic.perm}, without {PERM_WRITE} for writing"
             )
         queues = max(topic.read_queue_count, topic.write_queue_count)
         if message.queue >= queues:
