@@ -188,6 +188,8 @@ class Cluster(World):
         super().on_decision(view)
         if view.is_risky:
             self.clients_checker.warned()
+        elif self.checker.has_lost:
+            self.clients_checker.lost_reads()
 
     # ---- what replicas do
 

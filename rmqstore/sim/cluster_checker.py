@@ -45,6 +45,7 @@ class ClusterChecker:
         self._groups: set[str] = set()
         self.warnings = 0
         """Elections in spite of a warning."""
+        self._has_lost_reads = False
         self.reads = 0
 
     @property
@@ -75,7 +76,7 @@ class ClusterChecker:
     def read(self, number: int, *, queue: int, queue_offset: int) -> None:
         """Check a record that a consumer got."""
         self.reads += 1
-        if self.warnings:
+        if self.warnings or self._has_lost_reads:
             return
         if not self._checker.is_confirmed(queue, queue_offset):
             raise Violation(
@@ -103,6 +104,12 @@ class ClusterChecker:
         self._read.clear()
         self._topics.clear()
         self._groups.clear()
+
+    def lost_reads(self) -> None:
+        """Record that messages are gone that a set smaller than inSyncReplicas had confirmed. They
+        were readable, and not acknowledged."""
+        self._has_lost_reads = True
+        self._read.clear()
 
     # ---- checks
 

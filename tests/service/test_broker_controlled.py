@@ -166,10 +166,13 @@ async def test_a_master_without_controllers_takes_no_puts_and_is_no_master_in_th
             await until(lambda: set(known()) == {broker.role.broker_id}, "it is shown as a slave")
             assert broker.role.broker_id > 0
             assert (await lock_queue(broker)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+            spread = await broker.metadata.change_topic(TopicConfig("late"))
+            assert "holds no lease" in (spread.remark or "")
             controller = controller_of(tmp_path / "controller", port)
             await controller.start()
             await until(lambda: takes_puts(broker), "the lease is renewed")
             assert (await lock_queue(broker)).code == ResponseCode.SUCCESS
+            assert (await broker.metadata.change_topic(TopicConfig("later"))).remark is None
             await until(lambda: set(known()) == {0}, "the route shows the master again")
         finally:
             await group.stop("a")

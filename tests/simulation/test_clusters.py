@@ -28,7 +28,7 @@ from tests.support.effort import rounds
 
 SEEDS = rounds(40, 20_000)
 AT_ONCE = 10
-FAILED = (25, 43, 55, 132, 2116, 2960, 17066, 31000139)
+FAILED = (25, 43, 55, 132, 2116, 2960, 17066, 31000139, 31020801, 31021150)
 """Seeds above those that failed once."""
 SABOTAGE_SEEDS = 15
 """A sabotage is found in so many seeds from its first one on."""

@@ -83,6 +83,7 @@ class Group:
         self.role = Role(name="master", broker_id=1, epoch=4)
         self.time_ms = 1000
         self.possible_members = frozenset({1, 2})
+        self.is_leading = True
         self.members_without_reports: frozenset[int] = frozenset()
         self.puts_need_members = True
         self.tables = ModelTables(self)

@@ -55,6 +55,10 @@ class Broker(Protocol):
     def role(self) -> Role:
         """The present role."""
 
+    @property
+    def is_leading(self) -> bool:
+        """Whether this is the master, and no other one can have been elected."""
+
     def wall_ms(self) -> int:
         """Return the time of the wall clock."""
 
@@ -356,7 +360,7 @@ class SharedTables(ABC):
                 "at the new master whether it is there",
                 code=ResponseCode.SYSTEM_ERROR,
             )
-        return spread
+        return replace(spread, is_leading=self._broker.is_leading)
 
     def _begin_keeping(self, *names: str) -> Awaitable[DiskError | None]:
         """Save tables and pass their changes on; awaiting the result awaits the saving."""

@@ -23,10 +23,17 @@ class Spread:
     members: int = 1
     missing: tuple[int, ...] = ()
     """Broker ids of members that have not reported the change."""
+    is_leading: bool = True
+    """Whether no other master can have been elected when the members held the change."""
 
     @property
     def remark(self) -> str | None:
         """The remark of an answer: None when every member holds the change."""
+        if not self.is_leading:
+            return (
+                "stored here, but this master holds no lease: another one may have been elected, "
+                "which lacks the change; send it again when this broker or the new master leads"
+            )
         if not self.missing:
             return None
         return (
