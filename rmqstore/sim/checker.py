@@ -60,8 +60,11 @@ class Checker(Truth):
         self._epoch = 0
         self._trusted: frozenset[int] = frozenset()
         """Replicas that were compared in the last election and had lost nothing."""
-        self._risky: tuple[int, int] | None = None
-        """Master and epoch of the last election, if it may have lost messages by a named risk."""
+        self._was_excused = False
+        """Whether the last election may have lost messages. If its epoch never begins, the election
+        before it decides who is elected next, and knows other messages."""
+        self._is_voided = False
+        """Whether the epoch of that election is known to have never begun."""
 
         self._is_strict = shape.has_set
         """Whether elections alone must protect messages from replicas that lost some: an elected
@@ -200,6 +203,7 @@ class Checker(Truth):
         if learners:
             raise Violation(f"learner {learners[0]} is a member of the set")
 
+        self._is_voided |= view.voids_last
         is_election = view.epoch != self._epoch and view.master != 0
         self._epoch = view.epoch
         former, self._members = self._members, view.members
@@ -211,9 +215,9 @@ class Checker(Truth):
             self._compared(view)
         if is_election:
             is_excused = self._is_excused(view, former)
-            if is_excused or self._is_void_election():
+            if is_excused or (self._is_voided and self._was_excused):
                 self._forget(self._replicas[view.master], is_risky=view.is_risky)
-            self._risky = (view.master, view.epoch) if is_excused else None
+            self._was_excused, self._is_voided = is_excused, False
         self._held_by(view.members if self._shape.has_set else (view.master,), 0)
         if view.master and not is_election and self._shape.options.checks:
             self._joined(view, view.members - former)
@@ -234,14 +238,6 @@ class Checker(Truth):
         is_certain = is_certain and not self._may_be_astray(chosen)
         if is_certain and start <= len(self._truth) < visible and chosen.number not in self._rotten:
             self._extend(chosen, visible)
-
-    def _is_void_election(self) -> bool:
-        """Return whether the last election named a risk, and its epoch never began: then the one
-        before it decides who is elected next."""
-        if self._risky is None:
-            return False
-        number, epoch = self._risky
-        return self._replicas[number].log.epoch_state.master_epoch < epoch
 
     def _holds_promises(self, chosen: Replica, view: View) -> None:
         """Check that an elected replica holds all acknowledged messages, unless the election named
@@ -355,6 +351,9 @@ class Checker(Truth):
             self._seen.discard(record.number)
             self._queue_offsets[record.queue] = record.queue_offset
         self._bridge(chosen.log)
+        if chosen.log.start_offset > 0:
+            # The truth before that may be of a log that the elected replica never had.
+            self._gaps = [(0, chosen.log.start_offset)]
         self._promises.give_up(chosen)
         for number, each in self._replicas.items():
             if each is not chosen and (is_risky or each.log.whole_end > end):

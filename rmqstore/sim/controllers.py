@@ -232,19 +232,23 @@ class Controllers:
         if isinstance(command, AssignBrokerId):
             assert command.broker_id not in self._ids, f"id {command.broker_id} is given twice"
             self._ids.add(command.broker_id)
-        asked, asked_min, is_risky = self.view.asked, self.view.asked_min, False
+        asked, asked_min = self.view.asked, self.view.asked_min
+        is_risky = voids_last = False
         if isinstance(command, ElectMaster):
             assert before is not None, "an election of a known group"
             node, election = self._held[data]
             assert self.group.master_epoch > before.master_epoch, "an epoch is used again"
             asked, is_risky = election.asked, bool(election.risk)
+            voids_last = command.voids_last
             asked_min = 0
             if command.master_id is not None:
                 asked_min = self._checked(before, command, election)
                 self._announce(node, self.group)
-        self._decide(asked, asked_min, is_risky=is_risky)
+        self._decide(asked, asked_min, is_risky=is_risky, voids_last=voids_last)
 
-    def _decide(self, asked: frozenset[int], asked_min: int, *, is_risky: bool) -> None:
+    def _decide(
+        self, asked: frozenset[int], asked_min: int, *, is_risky: bool, voids_last: bool
+    ) -> None:
         group, known = self.group, self.view
         view = View(
             group.master_epoch,
@@ -255,6 +259,7 @@ class Controllers:
             asked=asked,
             asked_min=asked_min,
             is_risky=is_risky,
+            voids_last=voids_last,
             master_life=group.master_life,
         )
         if view.epoch == known.epoch:

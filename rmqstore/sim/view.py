@@ -26,5 +26,8 @@ class View:
     """Number of compared replicas that is needed to find all acknowledged messages."""
     is_risky: bool = False
     """Whether the election of *master* named messages that may be lost."""
+    voids_last: bool = False
+    """Whether *master* was elected by the replicas that chose before the last epoch, which never
+    began."""
     master_life: int | None = None
     """The process of *master* whose log was compared; None if it is not known."""

@@ -253,9 +253,8 @@ def test_the_binding_knows_of_the_package_only_arguments_errors_and_messages() -
     assert not wrong, "\n".join(wrong)
 
 
-def test_importing_the_package_needs_lz4_and_nothing_else_from_outside() -> None:
-    optional = sorted(HOMES.keys() - {"lz4"})
-    code = f"import sys, rmqstore; print(*[n for n in {optional} if n in sys.modules])"
+def output_of(code: str) -> str:
+    """Return what an interpreter that runs *code* prints."""
     answer = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tree.ROOT,
@@ -265,21 +264,19 @@ def test_importing_the_package_needs_lz4_and_nothing_else_from_outside() -> None
         check=False,
     )
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.split() == []
+    return answer.stdout
+
+
+def test_importing_the_package_needs_lz4_and_nothing_else_from_outside() -> None:
+    optional = sorted(HOMES.keys() - {"lz4"})
+    code = f"import sys, rmqstore; print(*[n for n in {optional} if n in sys.modules])"
+    assert output_of(code).split() == []
 
 
 @pytest.mark.parametrize("package", ["admin", "controller", "nameserver", "remoting"])
 def test_importing_a_package_imports_no_server_and_no_client(package: str) -> None:
     code = f"import sys, rmqstore.{package}; print('rmqstore.net.sockets' in sys.modules)"
-    answer = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tree.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert answer.stdout.strip() == "False", answer.stderr
+    assert output_of(code).strip() == "False"
 
 
 def test_c_sources_include_only_libc_pthread_and_csrc() -> None:
