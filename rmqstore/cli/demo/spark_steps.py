@@ -155,56 +155,45 @@ class _Steps:
             .option("columns", "queueOffset,body")
             .load(str(self.path))
         )
-        query = (
-            followed.writeStream.format("parquet")
-            .option("path", str(table))
-            .option("checkpointLocation", str(self.folder / "followed.checkpoint"))
-            # Stop between triggers, when Spark does not call the source: stopped during a call,
-            # Spark's worker prints a traceback.
-            .trigger(processingTime="200 milliseconds")
-            .start()
-        )
-        try:
-            acknowledged = self._write_until(
-                lambda: _BATCHES_WANTED if not query.isActive else _batches(query)
+        with self._writer() as writer:
+            assert writer.stdout is not None
+            # The source warns of a topic that is absent: begin when it is there.
+            writer.stdout.readline()
+            query = (
+                followed.writeStream.format("parquet")
+                .option("path", str(table))
+                .option("checkpointLocation", str(self.folder / "followed.checkpoint"))
+                # Stop between triggers, when Spark does not call the source: stopped during a
+                # call, Spark's worker prints a traceback.
+                .trigger(processingTime="200 milliseconds")
+                .start()
             )
-            query.processAllAvailable()
-            return acknowledged, _batches(query)
-        finally:
-            query.stop()
+            try:
+                acknowledged = _write_until(
+                    writer, lambda: _BATCHES_WANTED if not query.isActive else _batches(query)
+                )
+                query.processAllAvailable()
+                return acknowledged, _batches(query)
+            finally:
+                query.stop()
 
-    def _write_until(self, batches: Callable[[], int]) -> int:
-        """Returns the number of messages that a writer reported as acknowledged. The writer is
-        requested to end after enough batches."""
+    @contextmanager
+    def _writer(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Yields a writer that prints how many of its messages are acknowledged; it is killed at
+        the end of the block."""
         arguments = [
             sys.executable,
             "-m",
             "rmqstore.cli.demo.writer_process",
             str(self.path),
             _FOLLOWED,
+            str(_RATE),
         ]
-        arguments.append(str(_RATE))
-
-        acknowledged, deadline = 0, time.monotonic() + _FOLLOW_TIMEOUT_S
-        with (
-            subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer,
-            progress("following", unit="batches") as report,
-        ):
-            assert writer.stdin is not None
-            assert writer.stdout is not None
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
             try:
-                for number, line in enumerate(writer.stdout):
-                    acknowledged = int(line)
-                    if number % _LINES_A_LOOK or writer.stdin.closed:
-                        continue
-                    arrived = batches()
-                    report(arrived, _BATCHES_WANTED)
-                    if arrived >= _BATCHES_WANTED or time.monotonic() > deadline:
-                        writer.stdin.close()
+                yield writer
             finally:
                 writer.kill()
-
-        return acknowledged
 
     # ---- replicas
 
@@ -238,6 +227,24 @@ class _Steps:
         target = self.folder / name
         shutil.copytree(self.path, target, ignore=shutil.ignore_patterns("index"))
         return target
+
+
+def _write_until(writer: subprocess.Popen[bytes], batches: Callable[[], int]) -> int:
+    """Returns the number of messages that the writer reported as acknowledged. The writer is
+    requested to end after enough batches."""
+    assert writer.stdin is not None
+    assert writer.stdout is not None
+    acknowledged, deadline = 0, time.monotonic() + _FOLLOW_TIMEOUT_S
+    with progress("following", unit="batches") as report:
+        for number, line in enumerate(writer.stdout):
+            acknowledged = int(line)
+            if number % _LINES_A_LOOK or writer.stdin.closed:
+                continue
+            arrived = batches()
+            report(arrived, _BATCHES_WANTED)
+            if arrived >= _BATCHES_WANTED or time.monotonic() > deadline:
+                writer.stdin.close()
+    return acknowledged
 
 
 def _batches(query: StreamingQuery) -> int:
