@@ -59,6 +59,7 @@ from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
 from rmqstore.net.one_run import OneRun
 from rmqstore.net.own_address import OwnAddress, own_address
+from rmqstore.net.runtime import LoopRuntime
 from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.permissions import PERM_WRITE
@@ -104,7 +105,8 @@ class Broker(OneRun):
     *config_file* is the file that a configuration changed by UPDATE_BROKER_CONFIG is written to
     where configStorePath is empty; without both, changes are lost when the process ends. *tls* sets
     the TLS mode of the server, *client_tls* the TLS of requests to nameservers, controllers and
-    other brokers.
+    other brokers; *client* makes these requests instead of a client of this broker's own, and stays
+    open: brokers of one loop may share it.
 
     Without a controller the role is that of brokerRole, and entering returns once the role has
     begun. Entering raises ArgumentError where an address cannot be used, ConfigError, and the
@@ -118,6 +120,7 @@ class Broker(OneRun):
         config_file: str | os.PathLike[str] | None = None,
         tls: TlsServer | None = None,
         client_tls: TlsClient | None = None,
+        client: RemotingClient | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._found = _found_address(config)
@@ -130,14 +133,15 @@ class Broker(OneRun):
         super().__init__("broker", IdentityLog("rmqstore.broker", f"broker {self.config.name}"))
         self._config_file = None if config_file is None else Path(config_file)
         self._tls = tls
-        self._client_tls = client_tls
+        self._client = RemotingClient(tls=client_tls) if client is None else client
+        self._owns_client = client is None
+        self.runtime = LoopRuntime("broker", log=self.log, client=self._client, clock=clock)
         self._clock = clock
         self._metrics = BrokerMetrics()
         self._endpoint = MetricsEndpoint.from_config(self.config, self._families)
         self._stack = AsyncExitStack()
         self._tasks = Supervisor("broker", log=self.log)
         self._server: RemotingServer | None = None
-        self._client: RemotingClient | None = None
         self._store: AsyncStore | None = None
         self._replica: Replica | None = None
         self.metadata = Metadata(self)
@@ -178,12 +182,13 @@ class Broker(OneRun):
         self._log_found_address()
 
         store = self._store_of(self.config)
+        self._stack.callback(self.runtime.close)
         await self._stack.enter_async_context(store)
         self._store = store
         await self._stack.enter_async_context(self.metadata)
         self._stack.push_async_callback(self._close_replica)
-        client = await self._stack.enter_async_context(RemotingClient(tls=self._client_tls))
-        self._client = client
+        if self._owns_client:
+            await self._stack.enter_async_context(self._client)
         self._stack.push_async_callback(self._tasks.close)
         self.client_service.start()
         self._stack.callback(self.client_service.close)
@@ -201,7 +206,7 @@ class Broker(OneRun):
         server.start()
         self._stack.push_async_callback(self._addresses.close)
         await self._addresses.start()
-        self._nameservers = NameserverLink(self, client, log=self.log)
+        self._nameservers = NameserverLink(self, self._client, log=self.log)
         self._stack.push_async_callback(self._nameservers.close)
         self._nameservers.start()
         if self.config.is_controlled:
@@ -396,8 +401,6 @@ class Broker(OneRun):
 
     async def call(self, address: str | Address, frame: Frame, timeout: float) -> Frame:
         """Return the answer to a request of this broker; raises as `RemotingClient.call`."""
-        if self._client is None:
-            raise self._not_started()
         return await self._client.call(address, frame, timeout)
 
     @property

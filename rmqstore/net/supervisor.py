@@ -37,7 +37,8 @@ class Supervisor:
         self._name = name
         self._log = log
         self._on_failure = on_failure
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        """In the order of their start."""
         self.failures: deque[TaskFailure] = deque(maxlen=_FAILURES_KEPT)
 
     @property
@@ -48,7 +49,7 @@ class Supervisor:
     def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         """Run *work* as a task. Its result or exception may be awaited too."""
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
@@ -63,7 +64,7 @@ class Supervisor:
             await asyncio.sleep(0)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         error: BaseException | None
 
         if not task.cancelled():

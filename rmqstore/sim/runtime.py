@@ -1,0 +1,79 @@
+"""The world of a simulated server: `rmqstore.net.runtime.Runtime` in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeVar
+
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.runtime import Client, Event, Timer
+from rmqstore.net.supervisor import Supervisor
+
+__all__ = ["Clock", "VirtualRuntime"]
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """The clocks of a machine."""
+
+    def monotonic_ms(self) -> int:
+        """Return the time since an arbitrary moment."""
+
+    def wall_ms(self) -> int:
+        """Return the time of day."""
+
+
+class VirtualRuntime:
+    """The world of one life of a process, on its `VirtualLoop`.
+
+    *disk_ms* is how long a function on the disk's thread takes. It has its effect at the end of
+    that time, or never: a process that dies before leaves the files as they were.
+    """
+
+    def __init__(self, *, log: IdentityLog, clock: Clock, client: Client, disk_ms: int = 1) -> None:
+        self.log = log
+        self.client = client
+        self._clock = clock
+        self._disk_ms = disk_ms
+        self._disk = asyncio.Lock()
+
+    def now_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def later(self, seconds: float, action: Callable[..., None], *args: Any) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, action, *args)
+
+    def event(self) -> Event:
+        return Event()
+
+    def lock(self) -> AbstractAsyncContextManager[Any]:
+        return asyncio.Lock()
+
+    def tasks(self, name: str) -> Supervisor:
+        return Supervisor(name, log=self.log)
+
+    async def gather(self, *works: Awaitable[T]) -> list[T]:
+        return list(await asyncio.gather(*works))
+
+    async def on_disk(self, function: Callable[[], T]) -> T:
+        async with self._disk:
+            return await self.in_thread(function)
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        await asyncio.sleep(self._disk_ms / 1000)
+        return function(*args)
+
+    async def addresses_of(self, place: str) -> Sequence[str]:
+        return [place]
+
+    def close(self) -> None:
+        """Do nothing: no thread was begun."""

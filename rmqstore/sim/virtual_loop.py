@@ -1,0 +1,155 @@
+"""An asyncio loop in virtual time: production's coroutines run on it unchanged, one process each.
+
+A loop belongs to one life of a process. It runs in turns that the process gives it: callbacks that
+are ready run in the order in which they became ready, so a seed repeats a run event by event. When
+the process dies, nothing of the loop runs any more: no `finally` of a coroutine has an effect on
+the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, Protocol, TypeVarTuple
+
+__all__ = ["Process", "VirtualLoop"]
+
+Ts = TypeVarTuple("Ts")
+
+_STEPS_MAX = 100_000
+
+
+class Process(Protocol):
+    """The process that a loop belongs to, in one life."""
+
+    def now_ms(self) -> int:
+        """Return the time of the machine's monotonic clock."""
+
+    def at(self, when_ms: int, action: Callable[[], None]) -> None:
+        """Run *action* in a turn of this life when the clock shows *when_ms* or more. A turn in the
+        past is the next one."""
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """The loop of *process*.
+
+    *failed* gets the context of an exception that no task or callback took, as
+    `call_exception_handler` describes it.
+    """
+
+    def __init__(self, process: Process, *, failed: Callable[[dict[str, Any]], None]) -> None:
+        self._process = process
+        self._failed = failed
+        self._ready: deque[asyncio.Handle] = deque()
+        self._is_planned = False
+        self._is_in_turn = False
+        self._is_over = False
+
+    # ---- the process
+
+    def run(self, action: Callable[[], object]) -> None:
+        """Run *action*, and all that becomes ready by it, as a turn of the process."""
+        self.call_soon(action)
+        if not self._is_in_turn:
+            self._turn()
+
+    def end(self) -> None:
+        """End with the process. Coroutines stay where they wait."""
+        self._is_over = True
+        self._ready.clear()
+
+    def _turn(self) -> None:
+        self._is_planned = False
+        if self._is_over:
+            return
+        self._is_in_turn = True
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            for _ in range(_STEPS_MAX):
+                if not self._ready:
+                    return
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+            raise AssertionError("a turn of a process never ends")
+        finally:
+            asyncio._set_running_loop(outer)
+            self._is_in_turn = False
+
+    def _due(self, handle: asyncio.TimerHandle) -> None:
+        if not handle.cancelled() and not self._is_over:
+            self._ready.append(handle)
+            self._turn()
+
+    # ---- what asyncio calls
+
+    def time(self) -> float:
+        return self._process.now_ms() / 1000
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if self._is_over:
+            return handle
+        self._ready.append(handle)
+        if not (self._is_in_turn or self._is_planned):
+            self._is_planned = True
+            self._process.at(self._process.now_ms(), self._turn)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        # A whole number of ms that is a little above itself as a float stays what it is.
+        when_ms = math.ceil(when * 1000 - 1e-6)
+        self._process.at(when_ms, lambda: self._due(handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Do nothing: the handle is looked at when its time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, Any],  # type: ignore[override]
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[Any]:
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self._is_in_turn
+
+    def is_closed(self) -> bool:
+        return self._is_over
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._is_over:
+            self._failed(context)
