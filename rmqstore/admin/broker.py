@@ -37,13 +37,13 @@ from rmqstore.remoting.headers.administration import (
 from rmqstore.remoting.headers.queries import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rmqstore.remoting.headers.routes import DeleteTopicRequestHeader
 from rmqstore.store.metadata import GroupConfig, TopicConfig
+from rmqstore.topic_names import RETRY_PREFIX
 from rmqstore.typed_calls import typed
 
 __all__ = ["BrokerAdmin"]
 
 _TEMPLATE = "TBW102"
 _ALWAYS_MS = (1 << 63) - 1
-_RETRY_PREFIX = "%RETRY%"
 
 
 @typed()
@@ -159,7 +159,7 @@ class BrokerAdmin(NameserverAdmin):
         """
         header = ConsumeStatsRequestHeader(group=group, topic=topic)
         found: dict[QueueName, QueueProgress] = {}
-        for address in await self._route_masters(_RETRY_PREFIX + group):
+        for address in await self._route_masters(RETRY_PREFIX + group):
             answer = await self._call(address, RequestCode.GET_CONSUME_STATS, header.to_fields())
             found |= ConsumeStats.decode(answer.raise_for_code().body).queues
         return found

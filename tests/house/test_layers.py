@@ -31,6 +31,7 @@ LAYERS = {
     "rmqstore.forks": 1,
     "rmqstore.index_layout": 1,
     "rmqstore.regular_file": 1,
+    "rmqstore.topic_names": 1,
     "rmqstore.typed_calls": 1,
     "rmqstore._native": 2,
     "rmqstore.replication.protocol": 2,

@@ -7,7 +7,6 @@ from typing import Any
 
 from rmqstore.broker.context import Context
 from rmqstore.broker.metadata import groups as rules
-from rmqstore.broker.metadata.topics import RETRY_PREFIX
 from rmqstore.errors import NotFoundError, OffsetOutOfRange, RequestRefused
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.queue_name import QueueName
@@ -22,6 +21,7 @@ from rmqstore.remoting.headers.administration import (
 )
 from rmqstore.remoting.requests import Call, Handler
 from rmqstore.store.metadata import GroupConfig, RequestMode
+from rmqstore.topic_names import RETRY_PREFIX
 
 __all__ = ["GroupRequests"]
 

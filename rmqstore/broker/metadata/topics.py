@@ -11,10 +11,9 @@ from rmqstore.permissions import PERM_INHERIT, PERM_READ_WRITE
 from rmqstore.remoting.bodies.topic_config import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import TopicConfig
+from rmqstore.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 __all__ = [
-    "DLQ_PREFIX",
-    "RETRY_PREFIX",
     "TEMPLATE_TOPIC",
     "SystemTopics",
     "alter_attributes",
@@ -28,8 +27,6 @@ __all__ = [
     "with_attributes",
 ]
 
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 TEMPLATE_TOPIC = "TBW102"
 """The topic that others are made from when a message is sent to them."""
 

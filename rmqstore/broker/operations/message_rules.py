@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rmqstore.broker.metadata.topics import RETRY_PREFIX
 from rmqstore.errors import RemotingFrameError, RequestRefused
 from rmqstore.message import Durability, SysFlag, decode_properties
 from rmqstore.remoting.bodies.batch import batch_properties
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import TopicConfig
+from rmqstore.topic_names import RETRY_PREFIX
 
 __all__ = [
     "CRC",

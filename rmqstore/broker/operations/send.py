@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 from rmqstore._native.core import Receipt
 from rmqstore.broker.metadata.shared import Wait
-from rmqstore.broker.metadata.topics import RETRY_PREFIX, check_name, refuse_sending
+from rmqstore.broker.metadata.topics import check_name, refuse_sending
 from rmqstore.broker.operations.core import Core, ViewOf
 from rmqstore.broker.operations.message_rules import (
     CRC,
@@ -36,6 +36,7 @@ from rmqstore.net.addresses import Address
 from rmqstore.permissions import PERM_WRITE
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import GroupConfig, TopicConfig
+from rmqstore.topic_names import RETRY_PREFIX
 
 __all__ = ["REGION", "ClientMessage", "SendOperation", "Sent"]
 
