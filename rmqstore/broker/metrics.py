@@ -26,6 +26,8 @@ class Counts:
     groups: int
     dispatched_offset: int
     connections: int
+    in_progress: Mapping[str, int]
+    """Requests in progress, by family."""
     refused_connections: int
     absent_nameservers: int
     task_failures: int
@@ -73,6 +75,11 @@ class BrokerMetrics:
             "rmqstore_refused_connections_total",
             "Connections refused because too many were open.",
             [(node, counts.refused_connections)],
+        )
+        yield gauge(
+            "rmqstore_requests_in_progress",
+            "Requests that wait for their results, of families with a limit.",
+            [({**node, "family": name}, count) for name, count in counts.in_progress.items()],
         )
         yield counter(
             "rmqstore_task_failures_total",

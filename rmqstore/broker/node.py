@@ -64,9 +64,10 @@ from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.permissions import PERM_WRITE
 from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.dispatch import dispatched
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
-from rmqstore.remoting.requests import Handler, dispatched
+from rmqstore.remoting.requests import Handler
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.replication.group.status import Status
 from rmqstore.replication.runtime.replica import Replica
@@ -142,6 +143,8 @@ class Broker(OneRun):
         self._stack = AsyncExitStack()
         self._tasks = Supervisor("broker", log=self.log)
         self._server: RemotingServer | None = None
+        self._in_progress: dict[str, int] = {}
+        """Requests in progress, by each family with a limit."""
         self._store: AsyncStore | None = None
         self._replica: Replica | None = None
         self.metadata = Metadata(self)
@@ -244,6 +247,7 @@ class Broker(OneRun):
             ROWS,
             self._handlers(),
             gate=RoleGate(self),
+            in_progress=self._in_progress,
             observe=None if self._endpoint is None else self._metrics.observe,
             clock=time.perf_counter,
         )
@@ -573,6 +577,7 @@ class Broker(OneRun):
             groups=len(self.metadata.tables.groups),
             dispatched_offset=self.store.store.dispatched_offset,
             connections=status.connections,
+            in_progress=self._in_progress,
             refused_connections=server.refused_connections,
             absent_nameservers=sum(map(bool, status.nameservers.values())),
             task_failures=len(status.task_failures),

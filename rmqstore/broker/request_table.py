@@ -1,9 +1,10 @@
-"""The request table of a broker: header, body, standing and ports of each request code."""
+"""The request table of a broker: header, body, standing, rights and ports of each request code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from rmqstore.broker.refusals import CLIENT_SERVICES, COMMANDS
 from rmqstore.remoting import fastjson
@@ -35,7 +36,8 @@ from rmqstore.remoting.headers.queries import (
     ViewMessageRequestHeader,
 )
 from rmqstore.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from rmqstore.remoting.requests import Row, Standing, table
+from rmqstore.remoting.requests import Row, Standing, family, table
+from rmqstore.remoting.rights import EVERY, Action, on_cluster, on_group, on_topic
 from rmqstore.store.metadata import GroupConfig, RequestMode, TopicConfig
 from rmqstore.store.metadata.members import Members
 
@@ -67,79 +69,258 @@ def _refused(services: Mapping[int, str], section: str) -> Iterator[Row]:
         yield Row(code, refusal=f'{service} (docs/operations.md, "{section}")')
 
 
+def _every(header: object, body: object) -> Iterable[str]:
+    return (EVERY,)
+
+
+def _group_of(header: object, body: Any) -> Iterable[str]:
+    return (body.group,)
+
+
+def _topics_of_locks(header: object, body: LockBatchBody) -> Iterable[str]:
+    return (each.topic for each in body.queues)
+
+
+def _groups_heard(header: object, body: HeartbeatData) -> Iterable[str]:
+    return (each.group for each in body.consumers)
+
+
+def _topics_heard(header: object, body: HeartbeatData) -> Iterable[str]:
+    return (each.topic for consumer in body.consumers for each in consumer.subscriptions)
+
+
+def _topics_of_stats(header: ConsumeStatsRequestHeader, body: object) -> Iterable[str | None]:
+    return (header.topic, *(header.topics or "").split(";"))
+
+
 _SERVING, _SHOWN = Standing.SERVING, Standing.SHOWN_AS_MASTER
+_PUB, _SUB, _GET, _LIST = Action.PUB, Action.SUB, Action.GET, Action.LIST
+_CREATE, _UPDATE, _DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
+
+_SEND = (on_topic(_PUB),)
+_PULL = (on_topic(_SUB), on_group(_SUB, field="consumer_group"))
+_LOCK = (on_group(_SUB, names=_group_of), on_topic(_SUB, names=_topics_of_locks))
+_HEARTBEAT = (on_group(_SUB, names=_groups_heard), on_topic(_SUB, names=_topics_heard))
+_SHOW_TOPIC = (on_topic(_GET),)
+_SHOW_BROKER, _CHANGE_BROKER = (on_cluster(_GET),), (on_cluster(_UPDATE),)
+
+_LOOKUPS_MAX = 20_000
+"""RocketMQ's queryThreadPoolQueueCapacity. A lookup may wait for the disk, on a thread that pulls
+use too."""
 
 ROWS = table(
-    [
-        # Producers.
-        Row(RequestCode.SEND_MESSAGE, SendMessageRequestHeader, standing=_SERVING),
-        Row(RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2, standing=_SERVING),
-        Row(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestHeaderV2, standing=_SERVING),
-        # Consumers. The fast port serves no pulls, as RocketMQ's.
+    family(
+        "send",
+        Row(RequestCode.SEND_MESSAGE, SendMessageRequestHeader, standing=_SERVING, rights=_SEND),
         Row(
-            RequestCode.PULL_MESSAGE,
-            PullMessageRequestHeader,
-            standing=_SERVING,
-            is_on_fast_port=False,
+            RequestCode.SEND_MESSAGE_V2, SendMessageRequestHeaderV2, standing=_SERVING, rights=_SEND
         ),
         Row(
-            RequestCode.LITE_PULL_MESSAGE,
-            PullMessageRequestHeader,
+            RequestCode.SEND_BATCH_MESSAGE,
+            SendMessageRequestHeaderV2,
             standing=_SERVING,
-            is_on_fast_port=False,
+            rights=_SEND,
         ),
-        Row(RequestCode.QUERY_CONSUMER_OFFSET, GroupOffsetRequestHeader, standing=_SERVING),
-        Row(RequestCode.UPDATE_CONSUMER_OFFSET, CommitOffsetRequestHeader, standing=_SERVING),
-        Row(RequestCode.LOCK_BATCH_MQ, body=LockBatchBody.decode, standing=_SHOWN),
-        Row(RequestCode.UNLOCK_BATCH_MQ, body=LockBatchBody.decode, standing=_SHOWN),
-        # Both.
-        Row(RequestCode.HEART_BEAT, body=HeartbeatData.decode, standing=_SERVING),
-        Row(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequestHeader),
-        Row(RequestCode.CHECK_CLIENT_CONFIG, body=CheckClientBody.decode),
-        Row(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader, standing=_SERVING),
-        # Lookups.
-        Row(RequestCode.QUERY_MESSAGE, QueryMessageRequestHeader, standing=_SERVING),
-        Row(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader, standing=_SERVING),
-        Row(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader, standing=_SERVING),
-        Row(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader, standing=_SERVING),
-        Row(RequestCode.GET_MIN_OFFSET, QueueRequestHeader, standing=_SERVING),
-        Row(RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader, standing=_SERVING),
-        # Operators: topics.
-        Row(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequestHeader),
-        Row(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=_topics),
-        Row(RequestCode.DELETE_TOPIC_IN_BROKER, OneTopicRequestHeader),
-        Row(RequestCode.GET_TOPIC_CONFIG, OneTopicRequestHeader),
-        Row(RequestCode.GET_TOPIC_STATS_INFO, OneTopicRequestHeader),
-        Row(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, OneTopicRequestHeader),
-        Row(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER),
-        # Operators: groups.
-        Row(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=_group),
-        Row(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupRequestHeader),
-        Row(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupRequestHeader),
-        Row(RequestCode.SET_MESSAGE_REQUEST_MODE, body=_mode),
-        Row(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, GroupForbiddenRequestHeader),
-        Row(RequestCode.GET_CONSUME_STATS, ConsumeStatsRequestHeader),
-        Row(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequestHeader),
-        Row(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequestHeader),
-        # Operators: the broker.
-        Row(RequestCode.UPDATE_BROKER_CONFIG, body=settings_of),
-        Row(RequestCode.GET_BROKER_CONFIG),
-        Row(RequestCode.GET_BROKER_RUNTIME_INFO),
-        Row(RequestCode.GET_BROKER_HA_STATUS),
-        Row(RequestCode.GET_BROKER_EPOCH_CACHE),
-        # Other replicas, and controllers.
-        Row(RequestCode.EXCHANGE_BROKER_HA_INFO),
-        Row(RequestCode.NOTIFY_BROKER_ROLE_CHANGED),
-        Row(RequestCode.GET_ALL_TOPIC_CONFIG),
-        Row(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
-        Row(RequestCode.GET_ALL_CONSUMER_OFFSET),
-        Row(RequestCode.GET_ALL_DELAY_OFFSET),
-        Row(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
-        Row(RequestCode.GET_TIMER_CHECK_POINT),
-        Row(RequestCode.GET_TIMER_METRICS),
-        # What is missing.
-        Row(RequestCode.CONSUMER_SEND_MSG_BACK),
+    ),
+    # The number of held pulls has limits of its own: see `Holds`.
+    family(
+        "pull",
+        *(
+            Row(
+                code,
+                PullMessageRequestHeader,
+                standing=_SERVING,
+                rights=_PULL,
+                is_on_fast_port=False,  # As RocketMQ's.
+            )
+            for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+        ),
+    ),
+    family(
+        "offset",
+        Row(
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            GroupOffsetRequestHeader,
+            standing=_SERVING,
+            rights=(on_topic(_SUB, _GET), on_group(_SUB, _GET)),
+        ),
+        Row(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            CommitOffsetRequestHeader,
+            standing=_SERVING,
+            rights=(on_topic(_SUB, _UPDATE), on_group(_SUB, _UPDATE)),
+        ),
+        Row(
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            ResetOffsetRequestHeader,
+            rights=(on_topic(_UPDATE), on_group(_UPDATE)),
+        ),
+    ),
+    family(
+        "lock",
+        Row(RequestCode.LOCK_BATCH_MQ, body=LockBatchBody.decode, standing=_SHOWN, rights=_LOCK),
+        Row(RequestCode.UNLOCK_BATCH_MQ, body=LockBatchBody.decode, standing=_SHOWN, rights=_LOCK),
+    ),
+    family(
+        "client",
+        Row(
+            RequestCode.HEART_BEAT,
+            body=HeartbeatData.decode,
+            standing=_SERVING,
+            rights=_HEARTBEAT,
+        ),
+        Row(
+            RequestCode.UNREGISTER_CLIENT,
+            UnregisterClientRequestHeader,
+            rights=(on_group(_SUB, field="consumer_group"),),
+        ),
+        Row(
+            RequestCode.CHECK_CLIENT_CONFIG,
+            body=CheckClientBody.decode,
+            rights=(
+                on_group(_SUB, names=_group_of),
+                on_topic(_SUB, names=lambda header, body: (body.subscription.topic,)),
+            ),
+        ),
+        Row(
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            ConsumerGroupRequestHeader,
+            standing=_SERVING,
+            rights=(on_group(_SUB, _GET, field="consumer_group"),),
+        ),
+        Row(
+            RequestCode.GET_CONSUMER_CONNECTION_LIST,
+            ConsumerGroupRequestHeader,
+            rights=(on_group(_GET, field="consumer_group"),),
+        ),
+    ),
+    family(
+        "lookup",
+        Row(
+            RequestCode.QUERY_MESSAGE,
+            QueryMessageRequestHeader,
+            standing=_SERVING,
+            rights=(on_topic(_SUB, _GET),),
+        ),
+        Row(
+            RequestCode.VIEW_MESSAGE_BY_ID,
+            ViewMessageRequestHeader,
+            standing=_SERVING,
+            rights=(on_topic(_GET, names=lambda header, body: (header.topic or EVERY,)),),
+        ),
+        Row(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            SearchOffsetRequestHeader,
+            standing=_SERVING,
+            rights=_SHOW_TOPIC,
+        ),
+        requests_max=_LOOKUPS_MAX,
+    ),
+    family(
+        "queue",
+        *(
+            Row(code, header, standing=_SERVING, rights=_SHOW_TOPIC)
+            for code, header in (
+                (RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequestHeader),
+                (RequestCode.GET_MIN_OFFSET, QueueRequestHeader),
+                (RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader),
+            )
+        ),
+    ),
+    family(
+        "topic",
+        Row(
+            RequestCode.UPDATE_AND_CREATE_TOPIC,
+            CreateTopicRequestHeader,
+            rights=(on_topic(_CREATE),),
+        ),
+        Row(
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+            body=_topics,
+            rights=(
+                on_topic(_CREATE, names=lambda header, body: (topic.name for topic, _ in body)),
+            ),
+        ),
+        Row(
+            RequestCode.DELETE_TOPIC_IN_BROKER,
+            OneTopicRequestHeader,
+            rights=(on_topic(_DELETE),),
+        ),
+        Row(RequestCode.GET_TOPIC_CONFIG, OneTopicRequestHeader, rights=_SHOW_TOPIC),
+        Row(RequestCode.GET_TOPIC_STATS_INFO, OneTopicRequestHeader, rights=_SHOW_TOPIC),
+        Row(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, OneTopicRequestHeader, rights=_SHOW_TOPIC),
+        Row(
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+            rights=(on_topic(_LIST, names=_every),),
+        ),
+    ),
+    family(
+        "group",
+        Row(
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            body=_group,
+            rights=(on_group(_CREATE, names=lambda header, body: (body.name,)),),
+        ),
+        Row(
+            RequestCode.DELETE_SUBSCRIPTIONGROUP,
+            DeleteGroupRequestHeader,
+            rights=(on_group(_DELETE),),
+        ),
+        Row(
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+            GroupRequestHeader,
+            rights=(on_group(_GET),),
+        ),
+        Row(
+            RequestCode.SET_MESSAGE_REQUEST_MODE,
+            body=_mode,
+            rights=(on_group(_UPDATE, names=_group_of),),
+        ),
+        Row(
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
+            GroupForbiddenRequestHeader,
+            rights=(on_topic(_UPDATE), on_group(_UPDATE)),
+        ),
+        Row(
+            RequestCode.GET_CONSUME_STATS,
+            ConsumeStatsRequestHeader,
+            rights=(on_topic(_GET, names=_topics_of_stats), on_group(_GET)),
+        ),
+    ),
+    family(
+        "broker",
+        Row(RequestCode.UPDATE_BROKER_CONFIG, body=settings_of, rights=_CHANGE_BROKER),
+        Row(RequestCode.GET_BROKER_CONFIG, rights=_SHOW_BROKER),
+        Row(RequestCode.GET_BROKER_RUNTIME_INFO, rights=_SHOW_BROKER),
+    ),
+    # Requests of other replicas, of controllers, and of operators about replication.
+    family(
+        "replication",
+        Row(RequestCode.EXCHANGE_BROKER_HA_INFO, rights=_CHANGE_BROKER),
+        Row(RequestCode.GET_BROKER_HA_STATUS, rights=_SHOW_BROKER),
+        Row(RequestCode.GET_BROKER_EPOCH_CACHE, rights=_SHOW_BROKER),
+        Row(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, rights=_CHANGE_BROKER),
+    ),
+    # Requests of slaves.
+    family(
+        "metadata",
+        Row(RequestCode.GET_ALL_TOPIC_CONFIG, rights=(on_topic(_GET, names=_every),)),
+        Row(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, rights=(on_group(_GET, names=_every),)),
+        *(
+            Row(code, rights=_SHOW_BROKER)
+            for code in (
+                RequestCode.GET_ALL_CONSUMER_OFFSET,
+                RequestCode.GET_ALL_DELAY_OFFSET,
+                RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+                RequestCode.GET_TIMER_CHECK_POINT,
+                RequestCode.GET_TIMER_METRICS,
+            )
+        ),
+    ),
+    family(
+        "refused",
+        Row(RequestCode.CONSUMER_SEND_MSG_BACK, refusal="retries"),
         *_refused(CLIENT_SERVICES, "Clients of a broker"),
         *_refused(COMMANDS, "Commands that are not served"),
-    ]
+    ),
 )

@@ -26,6 +26,7 @@ from rmqstore.remoting.bodies.controller import (
     sync_state_data,
 )
 from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.dispatch import FrameHandler, dispatched
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.controller import (
     AlterSyncStateSetRequestHeader,
@@ -42,7 +43,7 @@ from rmqstore.remoting.headers.controller import (
     RegisterBrokerToControllerRequestHeader,
     RegisterBrokerToControllerResponseHeader,
 )
-from rmqstore.remoting.requests import Call, FrameHandler, Handler, dispatched
+from rmqstore.remoting.requests import Call, Handler
 from rmqstore.replication.group.log_rank import LogRank
 
 __all__ = ["RUNNING_KEYS", "Host", "Requests"]
@@ -151,7 +152,7 @@ class Requests:
         self._host = host
 
     def dispatched(self, **options: Any) -> dict[int, FrameHandler]:
-        """Return the handlers of frames; see `rmqstore.remoting.requests.dispatched`."""
+        """Return the handlers of frames; see `rmqstore.remoting.dispatch.dispatched`."""
         return dispatched(ROWS, self._handlers(), **options)
 
     def _handlers(self) -> dict[int, Handler]:

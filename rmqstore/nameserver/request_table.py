@@ -1,6 +1,8 @@
-"""The request table of a nameserver: header and body of each request code."""
+"""The request table of a nameserver: header, body and rights of each request code."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.data_version import DataVersion
@@ -26,7 +28,8 @@ from rmqstore.remoting.headers.routes import (
     RegisterTopicRequestHeader,
     WritePermRequestHeader,
 )
-from rmqstore.remoting.requests import Row, table
+from rmqstore.remoting.requests import Row, family, table
+from rmqstore.remoting.rights import EVERY, Action, on_cluster, on_topic
 
 __all__ = ["ROWS"]
 
@@ -43,35 +46,75 @@ def _keys(body: bytes) -> tuple[str, ...]:
     return tuple(texts_of(object_of(fastjson.loads(body or b"null"), "keys").get("keys"), "keys"))
 
 
+def _every(header: object, body: object) -> Iterable[str]:
+    return (EVERY,)
+
+
+_OF_BROKER = (on_cluster(Action.UPDATE, field="cluster_name"),)
+_SHOW, _CHANGE = (on_cluster(Action.GET),), (on_cluster(Action.UPDATE),)
+
 ROWS = table(
-    [
-        # Brokers. The header of a registration says how its body is compressed.
-        Row(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader),
-        Row(RequestCode.UNREGISTER_BROKER, BrokerRequestHeader),
-        Row(RequestCode.QUERY_DATA_VERSION, BrokerRequestHeader, _version),
-        Row(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader),
-        Row(RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequestHeader),
-        Row(RequestCode.GET_BROKER_CLUSTER_INFO),
-        # Topics.
-        Row(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader),
-        Row(RequestCode.REGISTER_TOPIC_IN_NAMESRV, RegisterTopicRequestHeader, _route),
-        Row(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader),
-        Row(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
-        Row(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader),
-        Row(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS),
-        Row(RequestCode.GET_UNIT_TOPIC_LIST),
-        Row(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST),
-        Row(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST),
-        Row(RequestCode.WIPE_WRITE_PERM_OF_BROKER, WritePermRequestHeader),
-        Row(RequestCode.ADD_WRITE_PERM_OF_BROKER, WritePermRequestHeader),
-        # Key-value configuration.
-        Row(RequestCode.PUT_KV_CONFIG, PutKvConfigRequestHeader),
-        Row(RequestCode.GET_KV_CONFIG, KvKeyRequestHeader),
-        Row(RequestCode.DELETE_KV_CONFIG, KvKeyRequestHeader),
-        Row(RequestCode.GET_KVLIST_BY_NAMESPACE, KvNamespaceRequestHeader),
-        # Configuration.
-        Row(RequestCode.UPDATE_NAMESRV_CONFIG, body=settings_of),
-        Row(RequestCode.GET_NAMESRV_CONFIG),
-        Row(RequestCode.GET_CLIENT_CONFIG, body=_keys),
-    ]
+    # The header of a registration says how its body is compressed.
+    family(
+        "registration",
+        Row(RequestCode.REGISTER_BROKER, RegisterBrokerRequestHeader, rights=_OF_BROKER),
+        Row(RequestCode.UNREGISTER_BROKER, BrokerRequestHeader, rights=_OF_BROKER),
+        Row(
+            RequestCode.QUERY_DATA_VERSION,
+            BrokerRequestHeader,
+            _version,
+            rights=(on_cluster(Action.GET, field="cluster_name"),),
+        ),
+        Row(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequestHeader, rights=_OF_BROKER),
+        Row(
+            RequestCode.GET_BROKER_MEMBER_GROUP,
+            GetBrokerMemberGroupRequestHeader,
+            rights=(on_cluster(Action.GET, field="cluster_name"),),
+        ),
+        Row(RequestCode.GET_BROKER_CLUSTER_INFO, rights=_SHOW),
+    ),
+    family(
+        "route",
+        Row(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            GetRouteInfoRequestHeader,
+            rights=(on_topic(Action.PUB, Action.SUB, Action.GET),),
+        ),
+        Row(
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+            RegisterTopicRequestHeader,
+            _route,
+            rights=_CHANGE,
+        ),
+        Row(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicRequestHeader, rights=_CHANGE),
+        Row(RequestCode.WIPE_WRITE_PERM_OF_BROKER, WritePermRequestHeader, rights=_CHANGE),
+        Row(RequestCode.ADD_WRITE_PERM_OF_BROKER, WritePermRequestHeader, rights=_CHANGE),
+    ),
+    family(
+        "topic",
+        *(
+            Row(code, header, rights=(on_topic(Action.LIST, names=_every),))
+            for code, header in (
+                (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None),
+                (RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader),
+                (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, None),
+                (RequestCode.GET_UNIT_TOPIC_LIST, None),
+                (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, None),
+                (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, None),
+            )
+        ),
+    ),
+    family(
+        "kv",
+        Row(RequestCode.PUT_KV_CONFIG, PutKvConfigRequestHeader, rights=_CHANGE),
+        Row(RequestCode.GET_KV_CONFIG, KvKeyRequestHeader, rights=_SHOW),
+        Row(RequestCode.DELETE_KV_CONFIG, KvKeyRequestHeader, rights=_CHANGE),
+        Row(RequestCode.GET_KVLIST_BY_NAMESPACE, KvNamespaceRequestHeader, rights=_SHOW),
+    ),
+    family(
+        "nameserver",
+        Row(RequestCode.UPDATE_NAMESRV_CONFIG, body=settings_of, rights=_CHANGE),
+        Row(RequestCode.GET_NAMESRV_CONFIG, rights=_SHOW),
+        Row(RequestCode.GET_CLIENT_CONFIG, body=_keys, rights=_SHOW),
+    ),
 )

@@ -22,6 +22,7 @@ from rmqstore.remoting.bodies.registration import RegisterBrokerBody, body_crc32
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.bodies.tables import KvTable, TopicList
 from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.dispatch import FrameHandler, dispatched
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.kv import (
     ORDER_TOPICS,
@@ -47,7 +48,7 @@ from rmqstore.remoting.headers.routes import (
     WipeWritePermResponseHeader,
     WritePermRequestHeader,
 )
-from rmqstore.remoting.requests import Call, FrameHandler, Handler, dispatched
+from rmqstore.remoting.requests import Call, Handler
 
 __all__ = ["RUNNING_KEYS", "Host", "Requests"]
 
@@ -112,7 +113,7 @@ class Requests:
         self._host = host
 
     def dispatched(self, **options: Any) -> dict[int, FrameHandler]:
-        """Return the handlers of frames; see `rmqstore.remoting.requests.dispatched`."""
+        """Return the handlers of frames; see `rmqstore.remoting.dispatch.dispatched`."""
         fault = ResponseCode.SYSTEM_ERROR
         return dispatched(ROWS, self._handlers(), body_fault=fault, **options)
 

@@ -31,8 +31,8 @@ from rmqstore.config import BrokerConfig
 from rmqstore.errors import DiskError, RequestRefused
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
+from rmqstore.remoting.dispatch import FrameHandler, dispatched
 from rmqstore.remoting.frames import Frame, FrameDecoder, encode
-from rmqstore.remoting.requests import FrameHandler, dispatched
 from rmqstore.sim import coroutines
 from rmqstore.sim.broker_store import BrokerStore, Sends
 from rmqstore.sim.broker_tables import BrokerTables, TableFiles

@@ -61,3 +61,13 @@ async def test_broker_without_a_role_serves_nothing_that_needs_one(tmp_path: Pat
 def test_fast_port_serves_all_but_pulls(code: RequestCode) -> None:
     assert not ROWS[code].is_on_fast_port
     assert [each.code for each in ROWS.values() if not each.is_on_fast_port] == [11, 361]
+
+
+def test_only_lookups_of_messages_have_a_limit() -> None:
+    limited = {each.code: each.family.requests_max for each in ROWS.values()}
+    found = {code: limit for code, limit in limited.items() if limit is not None}
+    assert found == {
+        RequestCode.QUERY_MESSAGE: 20_000,
+        RequestCode.VIEW_MESSAGE_BY_ID: 20_000,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: 20_000,
+    }

@@ -143,6 +143,8 @@ async def test_a_broker_counts_requests_and_shows_its_log_and_role(tmp_path: Pat
         assert value_of(text, "rmqstore_role", **node) == 2
         assert value_of(text, "rmqstore_connections", **node) == 1
         assert value_of(text, "rmqstore_absent_nameservers", **node) == 1
+        lookups = {**node, "family": "lookup"}
+        assert value_of(text, "rmqstore_requests_in_progress", **lookups) == 0
 
 
 @pytest.mark.usefixtures("_exporter")

@@ -30,7 +30,7 @@ class RefusedRequests:
         refusals: dict[int, Handler] = {
             code: partial(self._refuse, row.refusal) for code, row in ROWS.items() if row.refusal
         }
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self._leave_unanswered, **refusals}
+        return {**refusals, RequestCode.CONSUMER_SEND_MSG_BACK: self._leave_unanswered}
 
     def _refuse(self, service: str, call: Call[Any, bytes]) -> Frame:
         remark = f"{name_of_request(call.request.code)}: this broker does not serve {service}"
