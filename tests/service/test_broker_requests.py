@@ -24,7 +24,17 @@ BODIES = {
     RequestCode.LOCK_BATCH_MQ: b'{"consumerGroup":"T","clientId":"c","mqSet":[]}',
     RequestCode.UNLOCK_BATCH_MQ: b'{"consumerGroup":"T","clientId":"c","mqSet":[]}',
 }
-NEEDS_ROLE = [row for row in ROWS.values() if row.standing is not Standing.ANY]
+OF_CLIENTS = {"send", "pull", "offset", "lock", "client", "lookup", "queue"}
+IN_ANY_ROLE = {
+    RequestCode.UNREGISTER_CLIENT,
+    RequestCode.CHECK_CLIENT_CONFIG,
+    # Of operators; the operation refuses the reset by a slave.
+    RequestCode.GET_CONSUMER_CONNECTION_LIST,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+}
+NEEDS_ROLE = [
+    row for row in ROWS.values() if row.family.name in OF_CLIENTS and row.code not in IN_ANY_ROLE
+]
 VALUES = {"a text": "T", "true or false": "false"}
 
 
@@ -55,6 +65,10 @@ async def test_broker_without_a_role_serves_nothing_that_needs_one(tmp_path: Pat
                 answer = await client.call(broker.address, request_of(row), CALL_S)
                 found = answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
                 assert found is is_refused, (name_of_request(row.code), answer.remark)
+
+
+def test_only_requests_of_clients_need_a_role() -> None:
+    assert NEEDS_ROLE == [row for row in ROWS.values() if row.standing is not Standing.ANY]
 
 
 @pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
