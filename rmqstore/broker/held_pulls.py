@@ -62,9 +62,13 @@ class HeldPulls:
         self._store = store
         self._watch = store.watchers.subscribe("dispatched")
         self._loop.add_reader(self._watch.fileno(), self._log_moved)
+        if self._holds:
+            self._set_alarm()
+            self._look_round()
 
-    def close(self) -> None:
-        """Drop all pulls without an answer, before the store closes. A second call does nothing."""
+    def stop(self) -> None:
+        """End the watch and the timers; pulls stay held until the next start. A second call does
+        nothing."""
         for timer in (self._round, self._alarm):
             if timer is not None:
                 timer.cancel()
@@ -73,8 +77,7 @@ class HeldPulls:
             self._loop.remove_reader(self._watch.fileno())
             self._watch.close()
             self._watch = None
-        for hold in self._holds.all():
-            self._holds.remove(hold)
+            self._is_armed = False
 
     def add(self, hold: Hold) -> bool:
         """Hold a pull of an open connection; return False where too many wait already."""

@@ -31,6 +31,7 @@ class Counts:
     refused_connections: int
     absent_nameservers: int
     task_failures: int
+    failing_services: int
 
 
 class BrokerMetrics:
@@ -85,6 +86,11 @@ class BrokerMetrics:
             "rmqstore_task_failures_total",
             "Tasks that ended with an error.",
             [(node, counts.task_failures)],
+        )
+        yield one(
+            "rmqstore_failing_services",
+            "Services that failed to start or to stop, and try again.",
+            counts.failing_services,
         )
         yield histogram(
             "rocketmq_rpc_latency",

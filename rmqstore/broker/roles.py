@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Literal
 
 from rmqstore.broker.orders import RoleOrder
 from rmqstore.net.addresses import Address, format_address, parse_address
 
-__all__ = ["Role", "role_by", "role_during", "role_with"]
+__all__ = ["Reign", "Role", "Standing", "role_by", "role_during", "role_with"]
+
+
+class Standing(Enum):
+    """What a broker does in its group."""
+
+    NONE = auto()
+    """Its role is not known: it serves no clients."""
+    FOLLOWING = auto()
+    """It copies the log of the master."""
+    STANDING_IN = auto()
+    """It serves reads under the id of the master, while no master leads."""
+    LEADING = auto()
+    """It is the master."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +53,15 @@ class Role:
     without a master, and nameservers know it by the id of the master. "" in any other state."""
 
     @property
+    def standing(self) -> Standing:
+        """What the broker does in its group."""
+        if self.name == "master":
+            return Standing.LEADING
+        if self.waits_for:
+            return Standing.STANDING_IN
+        return Standing.NONE if self.name is None else Standing.FOLLOWING
+
+    @property
     def registered_id(self) -> int:
         """The id that clients and nameservers see: 0 for a master."""
         return 0 if self.name == "master" else self.broker_id
@@ -64,6 +87,9 @@ class Role:
         if self.members:
             parts.append(f"set {sorted(self.members)} of version {self.set_epoch}")
         return ", ".join(parts)
+
+
+Reign = Role
 
 
 def role_during(role: Role, order: RoleOrder) -> Role:

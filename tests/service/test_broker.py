@@ -39,7 +39,8 @@ async def test_host_name_of_the_file_is_registered_and_its_address_is_in_records
 ) -> None:
     async with Broker(broker_config(tmp_path, host="localhost")) as broker:
         host, port = broker.address
-        announced = broker.announcement()
+        await broker.open.services.begun()
+        announced = broker.open.announcement()
         assert host == "localhost"
         assert announced is not None
         assert announced.address == f"localhost:{port}"
@@ -74,8 +75,7 @@ async def test_ipv6_address_of_the_file_is_served_beside_ipv4(tmp_path: Path) ->
         for host in ("::1", "127.0.0.1"):
             answer = await client.call((host, port), Frame.request(9999))
             assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        assert broker._server is not None
-        peers = {each.peer[0] for each in broker._server.connections}
+        peers = {each.peer[0] for each in broker.open.server.connections}
         assert peers == {"::1", "127.0.0.1"}
         await broker.store.put("orders", b"one")
         assert (await broker.store.get("orders", offset=0)).store_host == ("::1", port)
@@ -88,7 +88,7 @@ async def test_address_that_the_broker_chose_is_logged_at_the_start(
     for number, found in enumerate(
         (OwnAddress("127.0.0.1", "eth7"), OwnAddress("127.0.0.1", "docker0", is_reachable=False))
     ):
-        monkeypatch.setattr("rmqstore.broker.node.own_address", lambda found=found: found)
+        monkeypatch.setattr("rmqstore.broker.settings.own_address", lambda found=found: found)
         caplog.clear()
         config = broker_config(tmp_path / str(number), bind_address="0.0.0.0")
         with caplog.at_level(logging.INFO, logger="rmqstore.broker"):
@@ -132,8 +132,8 @@ async def test_broker_whose_port_is_taken_leaves_its_store_alone(tmp_path: Path)
 async def test_slave_copies_its_master_and_takes_no_messages(tmp_path: Path) -> None:
     async with Broker(broker_config(tmp_path / "master")) as master:
         await master.store.put("orders", b"one")
-        assert master.ha_address is not None
-        host, port = master.ha_address
+        assert master.open.ha_address is not None
+        host, port = master.open.ha_address
         config = broker_config(
             tmp_path / "slave",
             broker_role=BrokerRole.SLAVE,

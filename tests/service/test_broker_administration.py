@@ -100,7 +100,7 @@ async def test_topic_is_made_changed_shown_and_deleted(tmp_path: Path) -> None:
 async def test_unchanged_topic_is_answered_with_the_members_that_lack_it(tmp_path: Path) -> None:
     async with operated(tmp_path) as operator:
         role = Role(name="master", broker_id=0, members=frozenset({0, 2, 5}))
-        operator.broker.set_role(role)
+        operator.broker.open.set_role(role)
         for _ in range(2):
             answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
             assert answer.code == ResponseCode.SUCCESS
@@ -164,7 +164,7 @@ async def test_system_topics_are_listed_and_never_deleted(tmp_path: Path) -> Non
 @on_loop
 async def test_slave_refuses_changes(tmp_path: Path) -> None:
     async with operated(tmp_path) as operator:
-        operator.broker.set_role(Role(name="slave", broker_id=1))
+        operator.broker.open.set_role(Role(name="slave", broker_id=1))
         answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
         refused(answer, ResponseCode.SYSTEM_ERROR, "from slave broker")
         answer = await operator.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g"})
@@ -177,14 +177,14 @@ async def test_slave_answers_a_deletion_and_leaves_it_to_its_master(tmp_path: Pa
     async with operated(tmp_path) as operator:
         await operator.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
         code, metadata = RequestCode.DELETE_TOPIC_IN_BROKER, operator.broker.metadata
-        operator.broker.set_role(Role(name="slave", broker_id=1))
+        operator.broker.open.set_role(Role(name="slave", broker_id=1))
         for topic in ("T", "%RETRY%g"):
             answer = await operator.ask(code, {"topic": topic})
             assert answer.code == ResponseCode.SUCCESS
             assert "after its master" in (answer.remark or "")
         assert metadata.topic("T") is not None
         for role in (Role(name="slave", broker_id=0, waits_for="power was lost"), Role()):
-            operator.broker.set_role(role)
+            operator.broker.open.set_role(role)
             answer = await operator.ask(code, {"topic": "T"})
             refused(answer, ResponseCode.SYSTEM_ERROR, "from slave broker")
 
@@ -453,7 +453,7 @@ async def test_reset_that_cannot_be_changes_nothing(
         request = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         refused(await operator.ask(request, {**RESET, **fields}), code, remark)
         assert operator.broker.metadata.offsets.query("T", "g", 1) is None
-        operator.broker.set_role(Role(name="slave", broker_id=1))
+        operator.broker.open.set_role(Role(name="slave", broker_id=1))
         refused(await operator.ask(request, RESET), ResponseCode.SYSTEM_ERROR, "slave broker")
 
 

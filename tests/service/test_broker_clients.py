@@ -97,7 +97,7 @@ async def test_fingerprint_says_whether_subscriptions_have_to_be_sent(tmp_path: 
             )
             found.append(answer.ext_fields["IS_SUB_CHANGE"])
         assert found == ["true", "false", "true"]
-        group = broker.client_service.clients.consumer_group("cg")
+        group = broker.open.clients.table.consumer_group("cg")
         assert group is not None
         assert list(group.subscriptions) == ["T"]
 
@@ -172,8 +172,8 @@ async def test_broker_that_routes_show_as_the_master_locks_queues_and_answers_pu
         await broker.metadata.change_topic(TopicConfig("T"))
         await broker.metadata.change_group(GroupConfig("cg"))
         if members:
-            broker.learn_members(members)
-        broker.set_role(role)
+            broker.open.learn_members(members)
+        broker.open.set_role(role)
         answer = await call(client, broker, lock(RequestCode.LOCK_BATCH_MQ, "a", 0))
         assert (answer.code == ResponseCode.SUCCESS) is is_served, answer.remark
         pull = await call(client, broker, pull_request("T", 0))

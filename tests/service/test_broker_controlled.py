@@ -56,8 +56,8 @@ async def test_a_lone_broker_gets_id_role_and_lease(tmp_path: Path) -> None:
         assert broker.role.master_address == broker.address
         assert (tmp_path / "a" / "brokerIdentity").read_text() == "DefaultCluster#broker-a#1"
         await put(broker, "one")
-        assert broker.controllers is not None
-        assert broker.controllers.leader == group.controllers[0]
+        assert broker.open.controllers is not None
+        assert broker.open.controllers.leader == group.controllers[0]
         async with ControllerAdmin(group.controllers[0]) as controller:
             (row,) = (await observe(None, controller, ["broker-a"])).rows
         assert (row.is_master, row.is_in_sync) == (True, True)
@@ -328,11 +328,13 @@ async def test_replicas_answer_about_replication(tmp_path: Path) -> None:
         await slave.replica.wait_caught_up(master.store.store.end_offset)
 
         async def ask(broker: Broker, code: int, **fields: str) -> Frame:
-            return await slave.call(broker.address, Frame.request(code, fields), WAIT_S)
+            return await slave.open.call(broker.address, Frame.request(code, fields), WAIT_S)
 
         code = RequestCode.EXCHANGE_BROKER_HA_INFO
         answer = await ask(master, code)
-        assert answer.ext_fields["masterHaAddress"] == format_address(master.ha_address or ("", 0))
+        assert answer.ext_fields["masterHaAddress"] == format_address(
+            master.open.ha_address or ("", 0)
+        )
         assert "masterHaAddress" not in (await ask(slave, code)).ext_fields
 
         fields: Any = loads((await ask(master, RequestCode.GET_BROKER_HA_STATUS)).body)
@@ -349,7 +351,7 @@ async def test_replicas_answer_about_replication(tmp_path: Path) -> None:
         assert [each.epoch for each in cache.entries] == [master.role.epoch]
 
         bad = Frame.request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, {}, b"{")
-        refused = await slave.call(master.address, bad, WAIT_S)
+        refused = await slave.open.call(master.address, bad, WAIT_S)
         assert refused.code == ResponseCode.INVALID_PARAMETER
         assert master.role.name == "master"
 
@@ -417,8 +419,8 @@ async def test_a_controller_that_names_itself_by_an_address_out_of_reach_is_used
             broker = await group.start("a")
             assert await group.master() == "a"
             await put(broker, "one")
-            assert broker.controllers is not None
-            assert broker.controllers.leader == format_address(reached)
+            assert broker.open.controllers is not None
+            assert broker.open.controllers.leader == format_address(reached)
         finally:
             await group.stop("a")
 
@@ -509,13 +511,13 @@ async def test_a_broker_that_is_yet_to_learn_that_its_role_has_ended_is_announce
 ) -> None:
     async with group_of(tmp_path, "a") as group:
         broker = group.brokers[await group.master()]
-        announced = broker.announcement()
+        announced = broker.open.announcement()
         assert announced is not None
-        assert (announced.broker_id, broker.is_leading) == (0, True)
+        assert (announced.broker_id, broker.open.is_leading) == (0, True)
         # As while the log is synced at the end of a role.
         monkeypatch.setattr(Replica, "possible_members", frozenset())
         monkeypatch.setattr(Replica, "lease_end_ms", None)
-        announced = broker.announcement()
+        announced = broker.open.announcement()
         assert announced is not None
-        assert (announced.broker_id, broker.is_leading) == (broker.role.broker_id, False)
+        assert (announced.broker_id, broker.open.is_leading) == (broker.role.broker_id, False)
         monkeypatch.undo()

@@ -166,8 +166,8 @@ async def test_a_leader_of_rocketmq_that_names_itself_by_an_address_out_of_reach
         broker = await group.start("a")
         await group.master()
         await put(broker, "one")
-        assert broker.controllers is not None
-        assert broker.controllers.leader == reached
+        assert broker.open.controllers is not None
+        assert broker.open.controllers.leader == reached
 
         # A follower names the leader: this address alone is known of it.
         rules.leads = False

@@ -52,7 +52,7 @@ async def master_and_slave(root: Path) -> AsyncIterator[tuple[Broker, Broker]]:
         master = await stack.enter_async_context(Broker(broker_config(root / "master")))
         config = broker_config(root / "slave", broker_role=BrokerRole.SLAVE, broker_id=1)
         slave = await stack.enter_async_context(Broker(config))
-        slave.set_role(Role(name="slave", broker_id=1, master_address=master.address))
+        slave.open.set_role(Role(name="slave", broker_id=1, master_address=master.address))
         yield master, slave
 
 
@@ -132,7 +132,7 @@ async def test_topic_that_is_made_again_while_its_deletion_spreads_loses_no_mess
     async with Broker(broker_config(tmp_path)) as broker:
         await broker.metadata.change_topic(TopicConfig("T"))
         await broker.store.put("T", b"old")
-        broker.set_role(Role(name="master", broker_id=0, members=frozenset({0, 2})))
+        broker.open.set_role(Role(name="master", broker_id=0, members=frozenset({0, 2})))
         deletion = asyncio.create_task(broker.metadata.delete_topic("T"))
         await until(lambda: broker.metadata.topic("T") is None, "the deletion is in effect")
         broker.metadata.topic_for_send("T")
@@ -154,9 +154,9 @@ async def test_slave_removes_the_queues_of_topics_that_its_master_deletes_and_no
         for topic in ("T", "U"):
             await master.metadata.change_topic(TopicConfig(topic))
         await until(lambda: is_equal(master, slave), "the slave has what the master has")
-        rounds = slave._metadata_link.rounds
+        rounds = slave.open._copies.rounds
         await master.metadata.change_group(GroupConfig("g"))
-        await until(lambda: slave._metadata_link.rounds > rounds, "the slave asks again")
+        await until(lambda: slave.open._copies.rounds > rounds, "the slave asks again")
         await master.metadata.delete_topic("T")
         left = {"U", never_taken}
         await until(
@@ -167,7 +167,7 @@ async def test_slave_removes_the_queues_of_topics_that_its_master_deletes_and_no
 @on_loop
 async def test_change_is_answered_when_the_members_of_the_set_hold_it(tmp_path: Path) -> None:
     async with master_and_slave(tmp_path) as (master, _):
-        master.set_role(Role(name="master", broker_id=0, members=frozenset({0, 1})))
+        master.open.set_role(Role(name="master", broker_id=0, members=frozenset({0, 1})))
         spread: list[Spread] = []
 
         async def is_on_all() -> bool:
@@ -186,7 +186,7 @@ async def test_change_of_one_topic_among_many_reaches_a_slave_alone_and_in_one_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with master_and_slave(tmp_path) as (master, slave):
-        master.set_role(Role(name="master", broker_id=0, members=frozenset({0, 1})))
+        master.open.set_role(Role(name="master", broker_id=0, members=frozenset({0, 1})))
         for number in range(300):
             master.metadata.tables.set_topic(TopicConfig(f"topic-{number}"))
 
@@ -220,7 +220,7 @@ async def test_change_that_a_slave_took_and_could_not_save_is_saved_before_it_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with master_and_slave(tmp_path) as (master, _):
-        master.set_role(Role(name="master", broker_id=0, members=frozenset({0, 1})))
+        master.open.set_role(Role(name="master", broker_id=0, members=frozenset({0, 1})))
 
         async def is_reported(topic: str) -> bool:
             return not (await master.metadata.change_topic(TopicConfig(topic))).missing
@@ -242,7 +242,7 @@ async def test_change_that_a_slave_took_and_could_not_save_is_saved_before_it_is
 @on_loop
 async def test_change_names_the_members_that_do_not_report(tmp_path: Path) -> None:
     async with Broker(broker_config(tmp_path)) as broker:
-        broker.set_role(Role(name="master", broker_id=0, members=frozenset({0, 2, 5})))
+        broker.open.set_role(Role(name="master", broker_id=0, members=frozenset({0, 2, 5})))
         spread = await broker.metadata.change_group(GroupConfig("g"))
         assert spread.remark is not None
         assert spread.remark.startswith("stored on 1 of 3 members")
@@ -260,10 +260,10 @@ async def test_slave_changes_no_topic_by_itself(tmp_path: Path) -> None:
 @on_loop
 async def test_version_of_topics_has_the_epoch_of_the_master(tmp_path: Path) -> None:
     async with Broker(broker_config(tmp_path)) as broker:
-        broker.set_role(Role(name="master", broker_id=1, epoch=4, members=frozenset({1})))
+        broker.open.set_role(Role(name="master", broker_id=1, epoch=4, members=frozenset({1})))
         assert broker.metadata.tables.topics_version.state_version == 4
         before = broker.metadata.tables.topics_version
-        broker.set_role(Role(name="master", broker_id=1, epoch=4, members=frozenset({1, 2})))
+        broker.open.set_role(Role(name="master", broker_id=1, epoch=4, members=frozenset({1, 2})))
         assert broker.metadata.tables.topics_version == before
 
 

@@ -139,7 +139,7 @@ async def test_slave_without_the_address_of_its_master_learns_it_and_follows(
                 await master.store.put("orders", b"one")
                 await until(lambda: len(known(server)) == 2, "both are registered")
                 # The slave is answered with the master at its next registration.
-                slave.registration_due()
+                slave.open.registration_due()
                 await until(
                     lambda: slave.store.store.end_offset == master.store.store.end_offset,
                     "the slave has the log",
@@ -170,7 +170,7 @@ async def test_living_members_of_the_group_are_counted_at_the_nameserver(
             # In the older form members are read from the route of the first topic.
             for name in ("rmq_sys_SYNC_BROKER_MEMBER_broker-a", "orders"):
                 master.store.store.create_topic(name)
-            master.registration_due()
+            master.open.registration_due()
             await until(lambda: counts and counts[-1] == 1, "the master knows that it is alone")
             slave = broker_config(tmp_path / "slave", nameservers=at(server), broker_id=3, **common)
             async with Broker(slave.replace(broker_role=BrokerRole.SLAVE)):
@@ -195,11 +195,11 @@ async def test_slave_stands_in_for_its_master_while_no_nameserver_has_the_master
         config = config.replace(broker_role=BrokerRole.SLAVE)
         async with Broker(config) as slave:
             for _ in range(2):
-                await until(lambda: slave.is_shown_as_master, "the slave is alone")
+                await until(lambda: slave.open.is_shown_as_master, "the slave is alone")
                 config = broker_config(tmp_path / "master", nameservers=at(server), **common)
                 async with Broker(config) as master:
-                    await until(lambda: not slave.is_shown_as_master, "the master is back")
-                    assert not master.is_shown_as_master
+                    await until(lambda: not slave.open.is_shown_as_master, "the master is back")
+                    assert not master.open.is_shown_as_master
 
 
 @on_loop

@@ -42,7 +42,7 @@ async def filled(broker: Broker, client: RemotingClient, *tags: str) -> None:
 
 
 def held(broker: Broker) -> int:
-    return broker.client_service.held_pulls
+    return len(broker.open.pulls.held)
 
 
 @on_loop
@@ -167,7 +167,7 @@ async def test_slave_serves_a_group_that_its_master_does_not_know_from_its_memor
     config = broker_config(tmp_path, slave_reads=True, create_groups=creates)
     async with Broker(config) as broker, RemotingClient() as client:
         await filled(broker, client, "a")
-        broker.set_role(Role(name="slave", broker_id=1))
+        broker.open.set_role(Role(name="slave", broker_id=1))
         groups = broker.metadata.tables.group_table()
         beat = await call(client, broker, heartbeat("c1", "cg"))
         assert beat.code == ResponseCode.SUCCESS
@@ -182,7 +182,7 @@ async def test_slave_serves_a_group_that_its_master_does_not_know_from_its_memor
             missing = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
             assert (answer.code, commit.code) == (missing, missing)
 
-        broker.set_role(Role(name="master", broker_id=1))
+        broker.open.set_role(Role(name="master", broker_id=1))
         assert broker.metadata.group("cg") is None
         await call(client, broker, heartbeat("c1", "cg"))
         assert ("cg" in broker.metadata.tables.groups) is creates
@@ -196,7 +196,7 @@ async def test_consumers_make_a_bounded_number_of_groups_at_a_slave(
     config = broker_config(tmp_path, slave_reads=True)
     async with Broker(config) as broker, RemotingClient() as client:
         await filled(broker, client, "a")
-        broker.set_role(Role(name="slave", broker_id=1))
+        broker.open.set_role(Role(name="slave", broker_id=1))
         pulls = [pull_request("T", 0, consumer_group=f"g{number}") for number in (0, 1, 2, 1)]
         codes = [(await call(client, broker, each)).code for each in pulls]
         assert codes == [0, 0, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, 0]
@@ -287,7 +287,7 @@ async def test_client_that_does_not_read_keeps_nobody_else_waiting(tmp_path: Pat
         connections = broker.status().connections
         assert connections == 2
         # Answers of some 100 MB were due; the connection holds its limit at most.
-        assert broker.held_bytes < 64 << 20
+        assert broker.open.held_bytes < 64 << 20
         writer.close()
         await until(lambda: held(broker) == 0, "the holds end with the connection")
         del reader

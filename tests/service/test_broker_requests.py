@@ -50,8 +50,8 @@ def request_of(row: Row) -> Frame:
 
 @on_loop
 async def test_handlers_and_rows_are_of_the_same_codes(tmp_path: Path) -> None:
-    broker = Broker(broker_config(tmp_path))
-    assert broker._handlers().keys() == ROWS.keys()
+    async with Broker(broker_config(tmp_path)) as broker:
+        assert broker.open.handlers().keys() == ROWS.keys()
 
 
 @on_loop
@@ -60,7 +60,7 @@ async def test_broker_without_a_role_serves_nothing_that_needs_one(tmp_path: Pat
         await broker.metadata.change_topic(TopicConfig("T"))
         await broker.metadata.change_group(GroupConfig("T"))
         for role, is_refused in ((Role(broker_id=1), True), (broker.role, False)):
-            broker.set_role(role)
+            broker.open.set_role(role)
             for row in NEEDS_ROLE:
                 answer = await client.call(broker.address, request_of(row), CALL_S)
                 found = answer.code == ResponseCode.SERVICE_NOT_AVAILABLE

@@ -108,5 +108,5 @@ async def test_a_broker_registers_at_the_addresses_of_a_name(tmp_path: Path) -> 
         async with Broker(config) as broker:
             found = f"127.0.0.1:{server.address[1]}"
             await until(lambda: broker.status().nameservers.get(found) == "", "is registered")
-            assert f"127.0.0.1:{controller.address[1]}" in broker.controller_addresses
+            assert f"127.0.0.1:{controller.address[1]}" in broker.open.controller_addresses
             await until(lambda: broker.role.name == "master", "the controller elects it")

@@ -56,8 +56,8 @@ async def test_each_message_of_a_group_names_its_server(
         first = await group.master()
         master = group.brokers[first]
         await put(master, "one")
-        assert master.ha_address is not None
-        for place in (master.address, master.ha_address):
+        assert master.open.ha_address is not None
+        for place in (master.address, master.open.ha_address):
             await _connect(place, b"")
         await _connect(master.address, _BAD_FRAME)
         await _connect(master.address, _TLS_HELLO)

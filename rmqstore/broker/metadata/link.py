@@ -1,23 +1,20 @@
-"""Runs a follower of the master's tables while the broker is a slave."""
+"""The calls of a slave to its master for topics, groups and offsets."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
 from rmqstore.broker.master_places import MasterPlaces
-from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.metadata.keeper import Metadata
-from rmqstore.broker.roles import Role
 from rmqstore.errors import RemotingError, RemotingFrameError
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.runtime import Runtime
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.ha import ExchangeHaInfoHeader
 
-__all__ = ["Host", "MetadataLink"]
+__all__ = ["Host", "MasterCalls"]
 
 _CHECK_S = 3.0
 
@@ -30,6 +27,10 @@ class Host(Protocol):
         """The log of this broker."""
 
     @property
+    def runtime(self) -> Runtime:
+        """The world of this broker."""
+
+    @property
     def metadata(self) -> Metadata:
         """The tables of this broker."""
 
@@ -37,7 +38,7 @@ class Host(Protocol):
         """Return the answer to a request; raises as `RemotingClient.call`."""
 
 
-class _Master:
+class MasterCalls:
     """The master at *address*, or at one of *others* while it does not answer there, as its
     follower calls it."""
 
@@ -48,6 +49,7 @@ class _Master:
         self.log = host.log
 
     async def call(self, frame: Frame, timeout_ms: int) -> Frame:
+        """Return the answer of the master; raises RemotingError."""
         try:
             if self._places.is_doubtful:
                 await self._check(self._places.present)
@@ -70,47 +72,5 @@ class _Master:
         self.log.info("metadata of %s is requested at %s", announced, format_address(place))
 
     async def sleep(self, ms: int) -> None:
-        await asyncio.sleep(ms / 1000)
-
-
-class MetadataLink:
-    """Follows the metadata of the master while the broker is a slave."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._tasks = Supervisor("metadata of the master", log=host.log)
-        self._task: asyncio.Task[None] | None = None
-        self._follower: Follower | None = None
-        self._followed: tuple[object, object] | None = None
-
-    @property
-    def rounds(self) -> int:
-        """Answers of the present master that were taken."""
-        return 0 if self._follower is None else self._follower.rounds
-
-    @property
-    def trouble(self) -> str:
-        """Why the present master gives no metadata; empty where it does."""
-        failure = "" if self._follower is None else self._follower.failure
-        return failure and f"no metadata from the master: {failure}"
-
-    def take_role(self, role: Role) -> None:
-        """Follow the master of *role*, if it names one."""
-        wanted = role.followed
-        if (wanted, role.other_places) == self._followed:
-            return
-        self._followed = wanted, role.other_places
-        if self._task is not None:
-            self._task.cancel()
-            self._task = self._follower = None
-        if wanted is not None:
-            address, broker_id, _ = wanted
-            name = format_address(address)
-            master = _Master(self._host, address, role.other_places)
-            self._follower = Follower(master, self._host.metadata, master=name, broker_id=broker_id)
-            self._task = self._tasks.start(self._follower.run(), name=f"metadata of {name}")
-
-    async def close(self) -> None:
-        """Stop following."""
-        self._followed = None
-        await self._tasks.close()
+        """Return after a time."""
+        await self._host.runtime.sleep(ms / 1000)

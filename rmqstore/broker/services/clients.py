@@ -1,0 +1,35 @@
+"""The service for clients that are online: their heartbeats, their expiry, notices to groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqstore.broker.clients import ClientTable
+from rmqstore.broker.context import Context
+from rmqstore.broker.handlers.clients import ClientRequests
+from rmqstore.broker.roles import Reign
+from rmqstore.broker.services.service import Service
+from rmqstore.remoting.requests import Handler
+
+__all__ = ["Clients"]
+
+
+class Clients(Service):
+    """Keeps the table of clients. It runs in every standing: a client stays known while the role of
+    its broker changes."""
+
+    name = "clients"
+
+    def __init__(self, context: Context) -> None:
+        self.table = ClientTable()
+        """The clients that are online."""
+        self._requests = ClientRequests(context, self.table)
+
+    async def start(self, reign: Reign) -> None:
+        self._requests.start()
+
+    async def stop(self) -> None:
+        self._requests.close()
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return self._requests.handlers()

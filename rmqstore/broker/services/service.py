@@ -1,0 +1,51 @@
+"""A service: what a broker does by itself, from the beginning of a reign to its end.
+
+docs/internals.md, "How to write a service", has an example and its tests.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping
+from typing import ClassVar
+
+from rmqstore.broker.roles import Reign, Standing
+from rmqstore.net.metrics import Family
+from rmqstore.remoting.requests import Handler
+
+__all__ = ["Service"]
+
+
+class Service(ABC):
+    """One service of a broker.
+
+    `Services` starts and stops it, one call at a time. An exception of either is reported, and the
+    call is made again after a pause; a start that failed is followed by a stop.
+    """
+
+    name: ClassVar[str]
+    """For log and status."""
+    standings: ClassVar[frozenset[Standing]] = frozenset(Standing)
+    """Those in which it runs."""
+
+    def term(self, reign: Reign) -> Hashable:
+        """Return what a run of this service belongs to: when it changes, the service is stopped
+        and started again. By default a run goes on through all *standings*."""
+        return None
+
+    @abstractmethod
+    async def start(self, reign: Reign) -> None:
+        """Begin to run; return when the service is at work."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """End everything that `start` began. It is called after a failed start, too."""
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handlers of its requests by code; they are called in any standing that the
+        request table admits."""
+        return {}
+
+    def metrics(self) -> Iterable[Family]:
+        """Return its present metrics."""
+        return ()
