@@ -5,11 +5,11 @@ The log is watched only while a pull waits, so an idle broker does nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from rmqstore._native.core import LogWatch
 from rmqstore.broker.holds import Hold, Holds, Queue
+from rmqstore.net.runtime import Runtime, Timer
 from rmqstore.remoting.requests import Peer
 from rmqstore.store.store import Store
 
@@ -27,29 +27,30 @@ class HeldPulls:
 
     *look* looks for messages of a hold again; it answers and returns True, or moves the hold's
     offset and returns False. *give_up* answers a hold whose time has ended. *end_of* returns the
-    end of a queue, *now_ms* the time of a monotonic clock.
+    end of a queue.
     """
 
     def __init__(
         self,
+        runtime: Runtime,
         *,
         look: Callable[[Hold], bool],
         give_up: Callable[[Hold], None],
         end_of: Callable[[Queue], int],
-        now_ms: Callable[[], int],
         holds: Holds | None = None,
     ) -> None:
+        self._runtime = runtime
         self._holds = Holds() if holds is None else holds
         self._look = look
         self._give_up = give_up
         self._end_of = end_of
-        self._now_ms = now_ms
         self._store: Store | None = None
         self._watch: LogWatch | None = None
         self._is_armed = False
         self._seen = 0
-        self._round: asyncio.TimerHandle | None = None
-        self._alarm: asyncio.TimerHandle | None = None
+        self._signal: Timer | None = None
+        self._round: Timer | None = None
+        self._alarm: Timer | None = None
         self._alarm_ms = 0
         self._connections: set[Peer] = set()
 
@@ -57,11 +58,10 @@ class HeldPulls:
         return len(self._holds)
 
     def start(self, store: Store) -> None:
-        """Watch the open *store*, on the running loop."""
-        self._loop = asyncio.get_running_loop()
+        """Watch the open *store*."""
         self._store = store
         self._watch = store.watchers.subscribe("dispatched")
-        self._loop.add_reader(self._watch.fileno(), self._log_moved)
+        self._signal = self._runtime.when_readable(self._watch, self._log_moved)
         if self._holds:
             self._set_alarm()
             self._look_round()
@@ -69,12 +69,11 @@ class HeldPulls:
     def stop(self) -> None:
         """End the watch and the timers; pulls stay held until the next start. A second call does
         nothing."""
-        for timer in (self._round, self._alarm):
+        for timer in (self._signal, self._round, self._alarm):
             if timer is not None:
                 timer.cancel()
-        self._round = self._alarm = None
+        self._signal = self._round = self._alarm = None
         if self._watch is not None:
-            self._loop.remove_reader(self._watch.fileno())
             self._watch.close()
             self._watch = None
             self._is_armed = False
@@ -108,7 +107,7 @@ class HeldPulls:
             return
         self._is_armed = True
         if self._watch.arm(self._seen):
-            self._loop.call_soon(self._log_moved)
+            self._runtime.later(0, self._log_moved)
 
     def _log_moved(self) -> None:
         if self._watch is None or not self._is_armed:
@@ -133,7 +132,7 @@ class HeldPulls:
         if is_unread:
             pause_s = max(pause_s, _UNREAD_PAUSE_S)
         if is_behind or pause_s > _PAUSE_MIN_S:
-            self._round = self._loop.call_later(pause_s, self._look_round)
+            self._round = self._runtime.later(pause_s, self._look_round)
         else:
             self._arm()
 
@@ -150,12 +149,12 @@ class HeldPulls:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_ms = due_ms
-        delay_s = max(due_ms - self._now_ms(), 0) / 1000
-        self._alarm = self._loop.call_later(delay_s, self._time_over)
+        delay_s = max(due_ms - self._runtime.now_ms(), 0) / 1000
+        self._alarm = self._runtime.later(delay_s, self._time_over)
 
     def _time_over(self) -> None:
         self._alarm = None
         # The clock is in whole milliseconds: a hold is due no later than it said.
-        for hold in self._holds.due(max(self._now_ms(), self._alarm_ms)):
+        for hold in self._holds.due(max(self._runtime.now_ms(), self._alarm_ms)):
             self._give_up(hold)
         self._set_alarm()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
@@ -12,10 +11,8 @@ from rmqstore.broker.registration import Announcement
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import RemotingError
 from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.runtime import Connection, Runtime, Task
 from rmqstore.remoting.bodies.tables import KvTable
-from rmqstore.remoting.client import RemotingClient
-from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
 
@@ -37,8 +34,13 @@ class Host(Protocol):
     def nameserver_addresses(self) -> tuple[str, ...]:
         """The nameservers, as "host:port"."""
 
-    def now_ms(self) -> int:
-        """Return the time of the monotonic clock."""
+    @property
+    def log(self) -> IdentityLog:
+        """The log of the broker."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The world of the broker."""
 
     def announcement(self) -> Announcement | None:
         """Return what nameservers are to know; None while the broker serves no clients."""
@@ -60,13 +62,13 @@ class Host(Protocol):
 class _Nameserver:
     """One nameserver, and what it was sent."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, runtime: Runtime) -> None:
         self.address = address
         self.calls = NameserverCalls()
-        self.wake = asyncio.Event()
+        self.wake = runtime.event()
         self.tried = 0
         """The change of the broker after which it was called last, whatever came of it."""
-        self.connection: RemotingConnection | None = None
+        self.connection: Connection | None = None
 
 
 class NameserverLink:
@@ -76,16 +78,17 @@ class NameserverLink:
     What is sent and when is decided by `NameserverCalls`.
     """
 
-    def __init__(self, host: Host, client: RemotingClient, *, log: IdentityLog) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._client = client
-        self._log = log
-        self._tasks = Supervisor("nameservers of a broker", log=log)
+        self._runtime = host.runtime
+        self._client = host.runtime.client
+        self._log = host.log
+        self._tasks = host.runtime.tasks("nameservers of a broker")
         self._nameservers: dict[str, _Nameserver] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, Task[None]] = {}
         self._changes = 0
-        self._turn = asyncio.Event()
-        """Set, and replaced, after each call of a nameserver."""
+        self._called = self._runtime.event()
+        """Set after each call of a nameserver."""
 
     def start(self) -> None:
         """Begin to register."""
@@ -98,7 +101,7 @@ class NameserverLink:
         await self._tasks.close()
         known = tuple(self._nameservers.values())
         self._nameservers.clear()
-        await asyncio.gather(*(self._unregister(each) for each in known))
+        await self._runtime.gather(*(self._unregister(each) for each in known))
 
     @property
     def states(self) -> dict[str, str]:
@@ -118,7 +121,7 @@ class NameserverLink:
             )
         for address in self._host.nameserver_addresses:
             if address not in self._nameservers:
-                nameserver = self._nameservers[address] = _Nameserver(address)
+                nameserver = self._nameservers[address] = _Nameserver(address, self._runtime)
                 self._running[address] = self._tasks.start(
                     self._keep(nameserver), name=f"nameserver {address}"
                 )
@@ -127,7 +130,7 @@ class NameserverLink:
         """Register soon: the broker has changed."""
         self._changes += 1
         for each in self._nameservers.values():
-            each.calls.changed(self._host.now_ms())
+            each.calls.changed(self._runtime.now_ms())
             each.wake.set()
 
     async def registered(self) -> None:
@@ -136,37 +139,35 @@ class NameserverLink:
         self.due()
         goal = self._changes
         waited = [each for each in self._nameservers.values() if not each.calls.failure]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_REGISTERED_TIMEOUT_S):
-                while any(each.tried < goal for each in waited):
-                    await self._turn.wait()
+        end_ms = self._runtime.now_ms() + int(_REGISTERED_TIMEOUT_S * 1000)
+        while any(each.tried < goal for each in waited):
+            self._called.clear()
+            left_ms = end_ms - self._runtime.now_ms()
+            if left_ms <= 0 or not await self._called.wait(left_ms / 1000):
+                return
 
     # ---- one nameserver
 
     async def _keep(self, nameserver: _Nameserver) -> None:
-        beating: asyncio.Task[None] | None = None
+        beating: Task[None] | None = None
         if self._host.config.replica.acting_master_enable:
             name = f"heartbeats to {nameserver.address}"
             beating = self._tasks.start(self._beat(nameserver), name=name)
         calls = nameserver.calls
         try:
             while True:
-                now_ms = self._host.now_ms()
+                now_ms = self._runtime.now_ms()
                 announcement = self._host.announcement()
                 if calls.is_due(announcement, now_ms):
                     changes = self._changes
                     await self._call(nameserver, announcement)
                     nameserver.tried = changes
-                    self._turn.set()
-                    self._turn = asyncio.Event()
+                    self._called.set()
                     continue
                 until_ms = None if announcement is None else self._host.announced_until_ms
                 nameserver.wake.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(
-                        (calls.due_ms(now_ms, until_ms) - now_ms) / 1000 + 0.001
-                    ):
-                        await nameserver.wake.wait()
+                due_ms = calls.due_ms(now_ms, until_ms)
+                await nameserver.wake.wait((due_ms - now_ms) / 1000 + 0.001)
         finally:
             if beating is not None:
                 beating.cancel()
@@ -193,7 +194,7 @@ class NameserverLink:
         if calls.is_known and not failure and (calls.failure or not was_known):
             assert announcement is not None, "who leaves is not known"
             self._log.info("registered at %s as %d", nameserver.address, announcement.broker_id)
-        calls.ended(self._host.now_ms(), period_ms=self._period_ms, failure=failure)
+        calls.ended(self._runtime.now_ms(), period_ms=self._period_ms, failure=failure)
         if calls.is_known:
             self._watch(nameserver)
 
@@ -243,11 +244,11 @@ class NameserverLink:
             nameserver.connection = connection
             connection.on_close(self._lost(nameserver))
 
-    def _lost(self, nameserver: _Nameserver) -> Callable[[RemotingConnection], None]:
-        def lost(connection: RemotingConnection) -> None:
+    def _lost(self, nameserver: _Nameserver) -> Callable[[Connection], None]:
+        def lost(connection: Connection) -> None:
             if nameserver.connection is connection:
                 nameserver.connection = None
-                nameserver.calls.lost(self._host.now_ms())
+                nameserver.calls.lost(self._runtime.now_ms())
                 nameserver.wake.set()
 
         return lost
@@ -267,7 +268,7 @@ class NameserverLink:
     async def _beat(self, nameserver: _Nameserver) -> None:
         while True:
             config = self._host.config
-            await asyncio.sleep(config.heartbeat_interval_ms / 1000)
+            await self._runtime.sleep(config.heartbeat_interval_ms / 1000)
             frame = nameserver.calls.heartbeat(
                 self._host.announcement(), compatible=config.compatible_with_old_nameserver
             )
@@ -281,7 +282,7 @@ class NameserverLink:
 
     async def _poll_members(self) -> None:
         while True:
-            await asyncio.sleep(self._host.config.member_group_interval_ms / 1000)
+            await self._runtime.sleep(self._host.config.member_group_interval_ms / 1000)
             announcement = self._host.announcement()
             if announcement is None:
                 continue

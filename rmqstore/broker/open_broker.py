@@ -103,7 +103,7 @@ class OpenBroker:
         """Topics, groups and offsets."""
         self.announcer = Announcer(self)
         self.addresses = ServerAddresses(self, lambda: self.nameservers.update())
-        self.nameservers = NameserverLink(self, runtime.client, log=self.log)  # type: ignore[arg-type]
+        self.nameservers = NameserverLink(self)
         self.controllers = ControllerLink(self) if settings.config.is_controlled else None
         """The link to the controllers; None without enableControllerMode."""
         self.fixed_role = None if settings.config.is_controlled else FixedRole(self)

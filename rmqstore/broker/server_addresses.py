@@ -3,27 +3,20 @@ of them share."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import ArgumentError
-from rmqstore.net.addresses import format_address, parse_address
 from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.runtime import Runtime
 
-__all__ = ["Resolve", "ServerAddresses"]
+__all__ = ["Host", "ServerAddresses"]
 
 _INTERVAL_S = 120.0
 """RocketMQ looks names up as often."""
 _RETRY_S = 10.0
 _TIMEOUT_S = 5.0
-
-Resolve = Callable[[str], Awaitable[Sequence[str]]]
-"""From "host:port" to all addresses of that host. Raises OSError."""
 
 
 class Host(Protocol):
@@ -36,6 +29,10 @@ class Host(Protocol):
     @property
     def log(self) -> IdentityLog:
         """The log of the broker."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The world of the broker."""
 
 
 class ServerAddresses:
@@ -51,17 +48,15 @@ class ServerAddresses:
         host: Host,
         on_change: Callable[[], None],
         *,
-        resolve: Resolve | None = None,
         interval_s: float = _INTERVAL_S,
         retry_s: float = _RETRY_S,
     ) -> None:
         self._host = host
         self._on_change = on_change
-        self._resolve = resolve or _addresses_of
         self._interval_s = interval_s
         self._retry_s = retry_s
-        self._tasks = Supervisor("server addresses", log=host.log)
-        self._due = asyncio.Event()
+        self._tasks = host.runtime.tasks("server addresses")
+        self._due = host.runtime.event()
         self._found: dict[str, tuple[str, ...]] = {}
         self._failed: set[str] = set()
 
@@ -98,9 +93,7 @@ class ServerAddresses:
     async def _run(self) -> None:
         while True:
             pause_s = self._retry_s if self._failed else self._interval_s
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._due.wait()
+            await self._due.wait(pause_s)
             self._due.clear()
             await self._look_up()
 
@@ -111,7 +104,7 @@ class ServerAddresses:
             *(config.controllers if config.controllers_by_dns else ()),
         }
         former = self._found
-        found = await asyncio.gather(*(self._addresses(name) for name in names))
+        found = await self._host.runtime.gather(*(self._addresses(name) for name in names))
         self._found = {name: each for name, each in zip(names, found, strict=True) if each}
         self._failed &= names
         if self._found != former:
@@ -119,8 +112,8 @@ class ServerAddresses:
 
     async def _addresses(self, name: str) -> tuple[str, ...]:
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                found = tuple(sorted(await self._resolve(name)))
+            resolved = await self._host.runtime.addresses_of(name, limit_s=_TIMEOUT_S)
+            found = tuple(sorted(resolved))
         except (OSError, ArgumentError) as error:
             if name not in self._failed:
                 self._failed.add(name)
@@ -129,10 +122,3 @@ class ServerAddresses:
             return self._found.get(name, ())
         self._failed.discard(name)
         return found
-
-
-async def _addresses_of(place: str) -> Sequence[str]:
-    host, port = parse_address(place)
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [format_address((str(address[0]), port)) for *_, address in found]

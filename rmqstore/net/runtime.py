@@ -29,7 +29,17 @@ from rmqstore.net.supervisor import Supervisor
 from rmqstore.net.work_thread import WorkThread
 from rmqstore.remoting.frames import Frame
 
-__all__ = ["Client", "Event", "LoopRuntime", "Runtime", "Task", "Timer"]
+__all__ = [
+    "Client",
+    "Connection",
+    "Event",
+    "LoopRuntime",
+    "Readable",
+    "Reader",
+    "Runtime",
+    "Task",
+    "Timer",
+]
 
 T = TypeVar("T")
 
@@ -42,6 +52,13 @@ class Timer(Protocol):
 
     def cancel(self) -> None:
         """Drop the action, unless it has begun. A second call does nothing."""
+
+
+class Readable(Protocol):
+    """What another thread signals through."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read once there is a signal."""
 
 
 class Event:
@@ -118,6 +135,10 @@ class Runtime(Protocol):
     def later(self, seconds: float, action: Callable[..., None], *args: Any) -> Timer:
         """Run *action* after *seconds*."""
 
+    def when_readable(self, source: Readable, action: Callable[[], None]) -> Timer:
+        """Run *action* whenever *source* can be read, until the result is cancelled; cancel it
+        before *source* is closed."""
+
     def event(self) -> Event:
         """Return an event that is not set."""
 
@@ -139,8 +160,21 @@ class Runtime(Protocol):
         """Return the result of *function*, which may read files and block. Several run at the same
         time."""
 
-    async def addresses_of(self, place: str) -> Sequence[str]:
-        """Return all addresses of the host in "host:port", each with the port. Raises OSError."""
+    async def addresses_of(self, place: str, *, limit_s: float) -> Sequence[str]:
+        """Return all addresses of the host in "host:port", each with the port. Raises OSError, and
+        its subclass TimeoutError after *limit_s*."""
+
+
+class Reader:
+    """A registration of a descriptor at the running loop."""
+
+    def __init__(self, descriptor: int, action: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = descriptor
+        self._loop.add_reader(descriptor, action)
+
+    def cancel(self) -> None:
+        self._loop.remove_reader(self._descriptor)
 
 
 class LoopRuntime:
@@ -176,6 +210,9 @@ class LoopRuntime:
     def later(self, seconds: float, action: Callable[..., None], *args: Any) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, action, *args)
 
+    def when_readable(self, source: Readable, action: Callable[[], None]) -> Timer:
+        return Reader(source.fileno(), action)
+
     def event(self) -> Event:
         return Event()
 
@@ -196,10 +233,11 @@ class LoopRuntime:
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         return await asyncio.to_thread(function, *args)
 
-    async def addresses_of(self, place: str) -> Sequence[str]:
+    async def addresses_of(self, place: str, *, limit_s: float) -> Sequence[str]:
         host, port = parse_address(place)
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        async with asyncio.timeout(limit_s):
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [format_address((str(address[0]), port)) for *_, address in found]
 
     def close(self) -> None:

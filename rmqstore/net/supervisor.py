@@ -53,6 +53,12 @@ class Supervisor:
         task.add_done_callback(self._ended)
         return task
 
+    async def join(self) -> None:
+        """Return when every task has ended by itself."""
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+            await asyncio.sleep(0)
+
     async def close(self) -> None:
         """Cancel every task and return when all have ended. Not to be called from one of the
         tasks."""

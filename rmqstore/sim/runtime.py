@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
 from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.runtime import Client, Event, Timer
+from rmqstore.net.runtime import Client, Event, Readable, Reader, Timer
 from rmqstore.net.supervisor import Supervisor
 
 __all__ = ["Clock", "VirtualRuntime"]
@@ -52,6 +52,9 @@ class VirtualRuntime:
     def later(self, seconds: float, action: Callable[..., None], *args: Any) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, action, *args)
 
+    def when_readable(self, source: Readable, action: Callable[[], None]) -> Timer:
+        return Reader(source.fileno(), action)
+
     def event(self) -> Event:
         return Event()
 
@@ -72,7 +75,7 @@ class VirtualRuntime:
         await asyncio.sleep(self._disk_ms / 1000)
         return function(*args)
 
-    async def addresses_of(self, place: str) -> Sequence[str]:
+    async def addresses_of(self, place: str, *, limit_s: float) -> Sequence[str]:
         return [place]
 
     def close(self) -> None:

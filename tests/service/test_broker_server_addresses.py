@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,27 @@ from rmqstore.config import BrokerConfig, ControllerConfig, NameserverConfig
 from rmqstore.controller.server import Controller
 from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.runtime import LoopRuntime
+from rmqstore.remoting.client import RemotingClient
 from tests.support.brokers import broker_config
 from tests.support.loops import on_loop
 from tests.support.waiting import until
 
 ONE, TWO, THREE = (f"10.0.0.{number}:9876" for number in (1, 2, 3))
+
+
+class _World(LoopRuntime):
+    """A world with its own service of names."""
+
+    def __init__(self, names: Names) -> None:
+        super().__init__("broker", log=names.log, client=RemotingClient())
+        self._names = names
+
+    async def addresses_of(self, place: str, *, limit_s: float) -> Sequence[str]:
+        try:
+            return self._names.known[place]
+        except KeyError:
+            raise OSError("no such host") from None
 
 
 class Names:
@@ -30,20 +47,13 @@ class Names:
             "".join(f"{key}={value}\n" for key, value in config.items())
         )
         self.log = IdentityLog("rmqstore.broker", "broker")
+        self.runtime: Any = _World(self)
         self.known: dict[str, Sequence[str]] = {}
         self.changes = 0
-        self.addresses = ServerAddresses(
-            self, self._changed, resolve=self._resolve, interval_s=0.005, retry_s=0.005
-        )
+        self.addresses = ServerAddresses(self, self._changed, interval_s=0.005, retry_s=0.005)
 
     def _changed(self) -> None:
         self.changes += 1
-
-    async def _resolve(self, place: str) -> Sequence[str]:
-        try:
-            return self.known[place]
-        except KeyError:
-            raise OSError("no such host") from None
 
 
 @on_loop

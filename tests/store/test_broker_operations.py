@@ -35,6 +35,8 @@ from rmqstore.broker.traffic import Traffic
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import PutError, RequestRefused
 from rmqstore.message import Durability, PutStatus
+from rmqstore.net.runtime import LoopRuntime
+from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import ConsumerOffsets, GroupConfig, OffsetTable, TopicConfig
 from tests.support.agreement import FILES
@@ -58,6 +60,7 @@ class Core:
     def __init__(self, store: rmqstore.Store) -> None:
         self.config = BrokerConfig(name="broker-a", host="10.0.0.1", slave_reads=True)
         self.log: Any = logging.getLogger("test")
+        self.runtime: Any = LoopRuntime("test", log=self.log, client=RemotingClient())
         self.role = Role(name="master", broker_id=0)
         self.is_leading = True
         self.is_shown_as_master = False

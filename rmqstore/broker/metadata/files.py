@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from rmqstore.net.work_thread import WorkThread
+from rmqstore.net.runtime import Runtime
 from rmqstore.regular_file import read_regular
 from rmqstore.store.durable_files import replace_durably
 from rmqstore.store.metadata.table import Table
@@ -16,13 +15,14 @@ __all__ = ["SavedTable", "TimerFiles"]
 
 
 class SavedTable:
-    """One file, written on a thread. Saves that are requested while one runs share the next one."""
+    """One file, written on the thread for files. Saves that are requested while one runs share the
+    next one."""
 
-    def __init__(self, root: Path, read: Callable[[], Table], work: WorkThread) -> None:
+    def __init__(self, root: Path, read: Callable[[], Table], runtime: Runtime) -> None:
         self._root = root
         self._read = read
-        self._work = work
-        self._lock = asyncio.Lock()
+        self._runtime = runtime
+        self._lock = runtime.lock()
         self._requested = 0
         self._done = 0
         self._written: Table | None = None
@@ -43,7 +43,7 @@ class SavedTable:
                 is_own = self._written is not None
                 self._written = None
                 self.has_failed = True
-                await self._work.run(lambda: table.save(self._root, is_file_whole=is_own))
+                await self._runtime.on_disk(lambda: table.save(self._root, is_file_whole=is_own))
             self._written, self._done = table, covered
             self.has_failed = False
 

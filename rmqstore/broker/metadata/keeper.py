@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Awaitable, Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,7 @@ from rmqstore.broker.metadata.files import SavedTable, TimerFiles
 from rmqstore.broker.metadata.shared import Broker, SharedTables
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.errors import DiskError, StoreError
-from rmqstore.net.work_thread import WorkThread
+from rmqstore.net.runtime import Runtime
 from rmqstore.store.metadata import (
     DelayOffsets,
     GroupTable,
@@ -36,6 +34,10 @@ class Host(Broker, Protocol):
     """What the metadata needs of its broker."""
 
     @property
+    def runtime(self) -> Runtime:
+        """The world of the broker."""
+
+    @property
     def store(self) -> AsyncStore:
         """The store, open."""
 
@@ -49,10 +51,12 @@ class Metadata(SharedTables):
     def __init__(self, host: Host) -> None:
         super().__init__(host, process=f"{id(self):x}")
         self._host = host
-        self._changed = asyncio.Event()
-        self._saving: asyncio.Task[None] | None = None
-        self._begun: set[asyncio.Future[DiskError | None]] = set()
-        """Saves in progress."""
+        self._runtime = host.runtime
+        self._changed = self._runtime.event()
+        self._saving = self._runtime.tasks("saving of offsets")
+        self._begun = self._runtime.tasks("saves of metadata")
+        """Saves in progress; the files are whole at the close."""
+        self._is_open = False
 
     async def __aenter__(self) -> Metadata:
         await self.open()
@@ -65,23 +69,18 @@ class Metadata(SharedTables):
         """Load the files. Raises CorruptionError, DiskError."""
         store = self._host.store.store
         root = Path(store.path)
-        self._work = WorkThread(asyncio.get_running_loop(), "rmqstore-broker-files")
         self._store = store
         self.timer_files = TimerFiles(root)
-        try:
-            self.tables = await self._work.run(lambda: self._load(root))
-        except BaseException:
-            self._work.stop()
-            raise
-        tables = self.tables
+        tables = self.tables = await self._runtime.on_disk(lambda: self._load(root))
         self._files: Mapping[str, SavedTable] = {
-            "topic": SavedTable(root, tables.topic_table, self._work),
-            "group": SavedTable(root, tables.group_table, self._work),
-            "mode": SavedTable(root, tables.mode_table, self._work),
-            "offset": SavedTable(root, self.offsets.table.snapshot, self._work),
-            "delay": SavedTable(root, tables.delay_table, self._work),
+            "topic": SavedTable(root, tables.topic_table, self._runtime),
+            "group": SavedTable(root, tables.group_table, self._runtime),
+            "mode": SavedTable(root, tables.mode_table, self._runtime),
+            "offset": SavedTable(root, self.offsets.table.snapshot, self._runtime),
+            "delay": SavedTable(root, tables.delay_table, self._runtime),
         }
-        self._saving = asyncio.create_task(self._save_regularly(), name="saving of offsets")
+        self._saving.start(self._save_regularly(), name="saving of offsets")
+        self._is_open = True
 
     def _load(self, root: Path) -> Tables:
         tables = Tables(
@@ -97,27 +96,23 @@ class Metadata(SharedTables):
 
     async def close(self) -> None:
         """Save what has changed, and end the waits of slaves and changes."""
-        if self._saving is None:
+        if not self._is_open:
             return
-        self._saving.cancel()
-        await asyncio.wait((self._saving,))
-        self._saving = None
+        self._is_open = False
+        await self._saving.close()
+        await self._begun.join()
         self._changes_id = ""
         self._wake()
         try:
             await self._save("offset", "delay")
         except DiskError as error:
             self._host.log.error("the offsets are not saved: %s", error)
-        self._work.stop()
 
     # -- the surroundings of the tables
 
     def _begin_saving(self, *names: str) -> Awaitable[DiskError | None]:
-        saving = asyncio.ensure_future(self.failure_of(*names))
-        # A send does not await it, and the loop keeps no reference.
-        self._begun.add(saving)
-        saving.add_done_callback(self._begun.discard)
-        return saving
+        # A send does not await it.
+        return self._begun.start(self.failure_of(*names), name=f"save of {', '.join(names)}")
 
     def _declare_queues(self, topic: TopicConfig) -> None:
         declare_queues(self._store, topic)
@@ -137,7 +132,7 @@ class Metadata(SharedTables):
         for topic in topics:
             remove = partial(self._store._remove_queues, topic, log_offset)
             try:
-                await self._work.run(remove)
+                await self._runtime.on_disk(remove)
             except StoreError as error:
                 self._host.log.error("the queues of the topic %s stay: %s", topic, error)
 
@@ -147,18 +142,17 @@ class Metadata(SharedTables):
 
     async def _save_regularly(self) -> None:
         while True:
-            await asyncio.sleep(_SAVE_OFFSETS_S)
+            await self._runtime.sleep(_SAVE_OFFSETS_S)
             unsaved = (name for name, file in self._files.items() if file.has_failed)
             await self.failure_of("offset", "delay", *unsaved)
 
     async def save_timer(self, checkpoint: bytes, metrics: bytes) -> None:
         """Save the timer state of a master of RocketMQ. Raises OSError."""
-        await self._work.run(lambda: self.timer_files.save(checkpoint, metrics))
+        await self._runtime.on_disk(lambda: self.timer_files.save(checkpoint, metrics))
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
+        changed, self._changed = self._changed, self._runtime.event()
         changed.set()
 
     async def _change_within(self, limit_ms: int) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), max(limit_ms, 1) / 1000)
+        await self._changed.wait(max(limit_ms, 1) / 1000)

@@ -10,6 +10,7 @@ from rmqstore.broker.roles import Role
 from rmqstore.broker.traffic import Traffic
 from rmqstore.config import BrokerConfig
 from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.runtime import Runtime
 from rmqstore.store.broker_view import BrokerView
 
 __all__ = ["Core", "ViewOf"]
@@ -25,6 +26,10 @@ class Core(Protocol):
     @property
     def log(self) -> IdentityLog:
         """The log of this broker."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The world of this broker."""
 
     @property
     def store(self) -> AsyncStore:

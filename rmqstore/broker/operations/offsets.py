@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from rmqstore.broker.operations.core import Core
@@ -141,7 +140,7 @@ class OffsetOperations:
             return reset.offset
         if reset.time_ms is None or start == end:
             return end
-        return await asyncio.to_thread(queue.offset_at, reset.time_ms)
+        return await self._core.runtime.in_thread(queue.offset_at, reset.time_ms)
 
 
 def _not_found(remark: str) -> RequestRefused:

@@ -6,7 +6,6 @@ by RocketMQ's estimate, are read on a thread.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -271,7 +270,7 @@ class PullOperation:
         return self.read(checked, offset)
 
     async def _read_on_thread(self, checked: CheckedPull) -> PullResult:
-        found = await asyncio.to_thread(self._get, checked, checked.pull.offset)
+        found = await self._core.runtime.in_thread(self._get, checked, checked.pull.offset)
         return self._result(checked, found, is_slow=True)
 
     def _get(self, checked: CheckedPull, offset: int) -> _Read:

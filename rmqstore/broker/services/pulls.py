@@ -28,10 +28,10 @@ class Pulls(Service):
         self._context = context
         self._requests = PullRequests(context, clients)
         self.held = self._requests.held = HeldPulls(
+            context.runtime,
             look=self._requests.look,
             give_up=self._requests.give_up,
             end_of=self._requests.end_of,
-            now_ms=context.now_ms,
         )
         """The pulls that wait for messages."""
 
