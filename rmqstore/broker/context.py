@@ -36,9 +36,6 @@ class Context(Core, Protocol):
     def wall_ms(self) -> int:
         """Return the time of the wall clock."""
 
-    def now_ms(self) -> int:
-        """Return the time of the monotonic clock."""
-
     async def call(self, address: str | Address, frame: Frame, timeout: float) -> Frame:
         """Return the answer to a request of this broker; raises as `RemotingClient.call`."""
 
@@ -47,6 +44,3 @@ class Context(Core, Protocol):
 
     def registration_due(self) -> None:
         """Register at the nameservers soon: the topics have changed."""
-
-    async def registered(self) -> None:
-        """Return when every nameserver that answers has the present state of this broker."""

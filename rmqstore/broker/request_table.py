@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rmqstore.broker.operations.topics import TopicChange
 from rmqstore.broker.refusals import CLIENT_SERVICES, COMMANDS
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.clients import CheckClientBody, HeartbeatData, LockBatchBody
@@ -41,10 +42,7 @@ from rmqstore.remoting.rights import EVERY, Action, on_cluster, on_group, on_top
 from rmqstore.store.metadata import GroupConfig, RequestMode, TopicConfig
 from rmqstore.store.metadata.members import Members
 
-__all__ = ["ROWS", "TopicChange"]
-
-TopicChange = tuple[TopicConfig, dict[str, str]]
-"""A topic without attributes, and the changes of its attributes, whose keys have a sign."""
+__all__ = ["ROWS"]
 
 
 def _group(body: bytes) -> GroupConfig:
@@ -61,7 +59,7 @@ def _topics(body: bytes) -> list[TopicChange]:
         TopicConfig.of(Members(each, "topicConfigList"))
         for each in list_of(fields.get("topicConfigList"), "topicConfigList")
     ]
-    return [(replace(each, attributes={}), dict(each.attributes)) for each in topics]
+    return [TopicChange(replace(each, attributes={}), each.attributes) for each in topics]
 
 
 def _refused(services: Mapping[int, str], section: str) -> Iterator[Row]:
@@ -238,7 +236,7 @@ ROWS = table(
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
             body=_topics,
             rights=(
-                on_topic(_CREATE, names=lambda header, body: (topic.name for topic, _ in body)),
+                on_topic(_CREATE, names=lambda header, body: (each.topic.name for each in body)),
             ),
         ),
         Row(

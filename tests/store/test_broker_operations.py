@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import struct
-from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
+from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import rmqstore
 from rmqstore.broker.clients import BROADCASTING
-from rmqstore.broker.metadata.changes import ChangeLog
-from rmqstore.broker.metadata.tables import Offsets
 from rmqstore.broker.operations import offsets
 from rmqstore.broker.operations import pull as pulls
 from rmqstore.broker.operations.filters import ALL, Filter, filter_of
@@ -31,99 +26,12 @@ from rmqstore.broker.operations.pull import (
 )
 from rmqstore.broker.operations.send import ClientMessage, SendOperation, Sent
 from rmqstore.broker.roles import Role
-from rmqstore.broker.traffic import Traffic
-from rmqstore.config import BrokerConfig
 from rmqstore.errors import PutError, RequestRefused
 from rmqstore.message import Durability, PutStatus
-from rmqstore.net.runtime import LoopRuntime
-from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import ResponseCode
-from rmqstore.store.metadata import ConsumerOffsets, GroupConfig, OffsetTable, TopicConfig
-from tests.support.agreement import FILES
+from rmqstore.store.metadata import GroupConfig, TopicConfig
+from tests.support.broker_core import RETRY, SLAVE, Core, finished
 from tests.support.sends import properties_text
-
-RETRY = "%RETRY%G"
-
-
-def finished(found: Any) -> Any:
-    """Return the result of an operation, which waits for nothing here."""
-    if not isinstance(found, Coroutine):
-        return found
-    with pytest.raises(StopIteration) as end:
-        found.send(None)
-    return end.value.value
-
-
-class Core:
-    """A master with a store in a folder of the test, the topic T of 4 queues and the group G."""
-
-    def __init__(self, store: rmqstore.Store) -> None:
-        self.config = BrokerConfig(name="broker-a", host="10.0.0.1", slave_reads=True)
-        self.log: Any = logging.getLogger("test")
-        self.runtime: Any = LoopRuntime("test", log=self.log, client=RemotingClient())
-        self.role = Role(name="master", broker_id=0)
-        self.is_leading = True
-        self.is_shown_as_master = False
-        self.traffic = Traffic()
-        self.topics = {"T": TopicConfig("T", 4, 4), RETRY: TopicConfig(RETRY, 1, 1)}
-        self.groups = {"G": GroupConfig("G", retries_max=3)}
-        self.makes_topics = self.makes_groups = True
-        self.wait: object = None
-        self.kept = PutStatus.PUT_OK, ""
-        self.forbidden: set[tuple[str, str]] = set()
-        self.offsets = Offsets(OffsetTable(ConsumerOffsets()), ChangeLog(frozenset()), lambda: 0)
-        self.metadata: Any = SimpleNamespace(
-            topic=self.topics.get,
-            group=self.groups.get,
-            topic_for_send=self._topic_for_send,
-            group_for=self._group_for,
-            wait_of=lambda topic, queue: self.wait,
-            kept=self._kept,
-            is_forbidden=lambda group, topic: (group, topic) in self.forbidden,
-            offsets=self.offsets,
-        )
-        self.durabilities: list[Durability | None] = []
-        self.refusal: PutError | None = None
-        """Raised in place of a put."""
-        self.failure: PutError | None = None
-        """Raised once a message is stored, with its receipt."""
-        self.store: Any = SimpleNamespace(store=store, append=self._append)
-
-    def _topic_for_send(self, name: str, **_: object) -> TopicConfig | None:
-        return self.topics.setdefault(name, TopicConfig(name, 4, 4)) if self.makes_topics else None
-
-    async def _group_for(self, name: str) -> GroupConfig | None:
-        return self.groups.setdefault(name, GroupConfig(name)) if self.makes_groups else None
-
-    async def _kept(self, wait: object, *, with_members: bool) -> tuple[PutStatus, str]:
-        assert wait is self.wait
-        return self.kept if with_members else (PutStatus.PUT_OK, "")
-
-    def _append(self, put: Callable[[], Any], durability: Durability | None) -> Any:
-        self.durabilities.append(durability)
-        if self.refusal is not None:
-            raise self.refusal
-        receipts = put()
-        return receipts if self.failure is None else self._fail(self.failure, receipts)
-
-    async def _fail(self, error: PutError, receipts: Any) -> Any:
-        error.receipt = receipts
-        raise error
-
-    def counted(self, name: str) -> object:
-        return self.traffic.report(1.0)[name]
-
-    def record(self, offset: int = 0, *, topic: str = "T", queue: int = 0) -> Any:
-        record = self.store.store.get(topic, queue=queue, offset=offset)
-        assert record is not None
-        return record
-
-
-@pytest.fixture
-def core(tmp_path: Path) -> Iterator[Core]:
-    with rmqstore.open(tmp_path / "store", **FILES) as store:
-        yield Core(store)
-
 
 # -- send
 
@@ -325,8 +233,6 @@ def test_flags_of_a_record_are_those_of_the_message_and_of_its_topic(core: Core)
 
 
 # -- pull
-
-SLAVE = Role(name="slave", broker_id=1, master_address=("10.0.0.2", 1))
 
 
 def pull(offset: int = 0, **changes: Any) -> Pull:

@@ -55,6 +55,12 @@ class Core(Protocol):
     def is_shown_as_master(self) -> bool:
         """Whether routes name this broker as the master, read-only, although it is a slave."""
 
+    def now_ms(self) -> int:
+        """Return the time of the monotonic clock."""
+
+    async def registered(self) -> None:
+        """Return when every nameserver that answers has the present state of this broker."""
+
 
 class ViewOf:
     """The store of a broker as operations call it, which opens after the operations are made."""

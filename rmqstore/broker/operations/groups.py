@@ -1,0 +1,102 @@
+"""The consumer groups of a broker: make, change, delete, show, and their progress."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from rmqstore.broker.metadata import groups as rules
+from rmqstore.broker.metadata.spreading import Spread
+from rmqstore.broker.operations.core import Core
+from rmqstore.errors import NotFoundError, OffsetOutOfRange, RequestRefused
+from rmqstore.remoting.bodies.queue_name import QueueName
+from rmqstore.remoting.bodies.statistics import ConsumeStats, QueueProgress
+from rmqstore.remoting.codes import ResponseCode
+from rmqstore.store.metadata import GroupConfig, RequestMode
+from rmqstore.topic_names import RETRY_PREFIX
+
+__all__ = ["GroupOperations"]
+
+
+class GroupOperations:
+    """Makes, changes, deletes and shows groups; changes return as those of `TopicOperations`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def change(self, group: GroupConfig) -> Spread:
+        """Make or change a group. Raises RequestRefused."""
+        rules.check_name(group.name)
+        self._core.log.info("group %s is made or changed by a request", group.name)
+        return await self._core.metadata.change_group(group)
+
+    async def delete(self, name: str, *, with_offsets: bool) -> Spread:
+        """Delete a group, and its offsets if *with_offsets*. Raises RequestRefused."""
+        self._core.log.info("group %s is deleted by a request", name)
+        return await self._core.metadata.delete_group(name, with_offsets=with_offsets)
+
+    async def set_mode(self, mode: RequestMode) -> Spread:
+        """Set how a group gets the messages of a topic. Raises RequestRefused."""
+        if mode.topic.startswith(RETRY_PREFIX):
+            raise RequestRefused(
+                "retry topic is not allowed to set mode", code=ResponseCode.NO_PERMISSION
+            )
+        if mode.mode not in ("PULL", "POP") or not mode.topic or not mode.group:
+            raise RequestRefused(
+                f"mode {mode.mode!r} of topic {mode.topic!r} and group {mode.group!r}; give a "
+                "topic, a group, and PULL or POP",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
+        return await self._core.metadata.set_mode(mode)
+
+    async def allow(self, group: str, topic: str, *, is_readable: bool) -> Spread:
+        """Allow a group to read a topic, or forbid it. Raises RequestRefused."""
+        return await self._core.metadata.forbid(group, topic, is_forbidden=not is_readable)
+
+    # -- Questions.
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """Return whether a group is not forbidden to read a topic."""
+        return not self._core.metadata.is_forbidden(group, topic)
+
+    def config(self, name: str) -> GroupConfig:
+        """Return a group. Raises RequestRefused for an unknown one."""
+        group = self._core.metadata.group(name)
+        if group is None:
+            raise RequestRefused(
+                f"No group in this broker. group: {name}",
+                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            )
+        return group
+
+    def stats(self, group: str, topics: Collection[str] = ()) -> ConsumeStats:
+        """Return the progress of a group on *topics*, or on all that it has offsets on."""
+        offsets, traffic = self._core.metadata.offsets, self._core.traffic
+        queues: dict[QueueName, QueueProgress] = {}
+        now_s, rate = self._core.now_ms() / 1000, 0.0
+        for topic in topics or offsets.topics_of(group):
+            queues.update(self._progress(topic, group))
+            rate += traffic.group_get_rate(topic, group, now_s)
+        return ConsumeStats(queues, rate)
+
+    def _progress(self, topic: str, group: str) -> Iterator[tuple[QueueName, QueueProgress]]:
+        metadata, store = self._core.metadata, self._core.store.store
+        config = metadata.topic(topic)
+        for number in range(0 if config is None else config.read_queue_count):
+            queue = store.queue(topic, number)
+            committed = metadata.offsets.query(topic, group, number)
+            pulled = metadata.offsets.last_pulled(topic, group, number)
+            consumed_ms = 0
+            if committed is not None and committed > 0:
+                try:
+                    consumed_ms = queue.get(committed - 1).store_timestamp
+                except (NotFoundError, OffsetOutOfRange):
+                    consumed_ms = 0  # The message is deleted, or the offset is past the end.
+            yield (
+                QueueName(topic, self._core.config.name, number),
+                QueueProgress(
+                    queue.end,
+                    committed or 0,
+                    max(pulled or 0, 0),
+                    consumed_ms,
+                ),
+            )
