@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,6 +141,12 @@ def test_stats_of_a_topic_are_the_bounds_of_all_its_queues(core: Core) -> None:
         QueueName("T", "broker-a", 1): QueueStats(0, 1, record.store_timestamp),
     }
     assert stats.put_rate == 0.0
+
+
+def test_queue_whose_messages_are_all_deleted_has_no_last_time(core: Core) -> None:
+    core.store.store = SimpleNamespace(queue=lambda *_: SimpleNamespace(start=3, end=3))
+    stats = TopicOperations(core).stats("T")
+    assert set(stats.queues.values()) == {QueueStats(3, 3, 0)}
 
 
 def test_unknown_topic_has_neither_configuration_nor_stats(core: Core) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +18,8 @@ from rmqstore.broker.traffic import Traffic
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import PutError, RequestRefused
 from rmqstore.message import Durability, PutStatus
+from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.runtime import LoopRuntime
-from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import (
     ConsumerOffsets,
@@ -51,12 +50,12 @@ class Core:
 
     def __init__(self, store: rmqstore.Store) -> None:
         self.config = BrokerConfig(name="broker-a", host="10.0.0.1", slave_reads=True)
-        self.log: Any = logging.getLogger("test")
-        self.runtime: Any = LoopRuntime("test", log=self.log, client=RemotingClient())
+        self.log = IdentityLog("test")
         self.role = Role(name="master", broker_id=0)
         self.is_leading = True
         self.is_shown_as_master = False
         self.traffic = Traffic()
+        self.runtime = LoopRuntime("broker", log=self.log, client=SimpleNamespace())
         self.topics = {"T": TopicConfig("T", 4, 4), RETRY: TopicConfig(RETRY, 1, 1)}
         self.groups = {"G": GroupConfig("G", retries_max=3)}
         self.makes_topics = self.makes_groups = True
@@ -82,6 +81,7 @@ class Core:
             set_mode=self._set_mode,
             forbid=self._forbid,
         )
+        self.time_ms = 1000
         self.modes: list[RequestMode] = []
         self.spread = Spread()
         """How far each change gets."""
@@ -148,8 +148,8 @@ class Core:
         self.changes.append("registered")
 
     def now_ms(self) -> int:
-        """Return the time, one second after the start."""
-        return 1000
+        """Return the time that the test has set."""
+        return self.time_ms
 
     def _append(self, put: Callable[[], Any], durability: Durability | None) -> Any:
         self.durabilities.append(durability)

@@ -14,6 +14,7 @@ from typing import Any
 
 from rmqstore.broker.clients import Change, Client, ClientTable
 from rmqstore.broker.context import Context
+from rmqstore.broker.operations.locks import LockOperations
 from rmqstore.errors import RequestRefused
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting.bodies.clients import (
@@ -33,14 +34,12 @@ from rmqstore.remoting.headers.clients import (
     UnregisterClientRequestHeader,
 )
 from rmqstore.remoting.requests import Call, Handler, Peer
-from rmqstore.replication.group.queue_lock import LockTable, QueueId
+from rmqstore.topic_names import RETRY_PREFIX
 
 __all__ = ["ClientRequests"]
 
 _SCAN_S = 10.0
 _NOTICE_S = 0.005
-_LOCKS_MAX = 10_000
-"""Queues in one request for locks."""
 
 
 class ClientRequests:
@@ -49,7 +48,7 @@ class ClientRequests:
     def __init__(self, context: Context, clients: ClientTable) -> None:
         self._context = context
         self._clients = clients
-        self._locks = LockTable()
+        self._locks = LockOperations(context)
         self._known: set[Peer] = set()
         self._changes: dict[str, Change] = {}
         self._notice: asyncio.TimerHandle | None = None
@@ -111,7 +110,7 @@ class ClientRequests:
         group = metadata.group(consumer.group) or await metadata.group_for(consumer.group)
         if group is None:
             return False  # As RocketMQ: its pulls are refused with the reason.
-        if metadata.topic(f"%RETRY%{group.name}") is None:
+        if metadata.topic(RETRY_PREFIX + group.name) is None:
             with contextlib.suppress(RequestRefused):
                 await metadata.retry_topic(group.name)
         known = self._clients.consumer_group(consumer.group)
@@ -142,7 +141,7 @@ class ClientRequests:
         for connection in self._clients.silent(now_ms):
             self._forget(connection)
             connection.close("no heartbeat for the time of a client")
-        self._locks.expire(now_ms)
+        self._locks.expire()
 
     def _unregister(self, call: Call[UnregisterClientRequestHeader, bytes]) -> Frame:
         header = call.header
@@ -229,24 +228,11 @@ class ClientRequests:
     # -- Locks of queues, for consumers that read in order.
 
     def _lock(self, call: Call[Any, LockBatchBody]) -> Frame:
-        body = self._locked_here(call.body)
-        wanted = {QueueId(body.group, each.topic, each.queue_id): each for each in body.queues}
-        grants = self._locks.lock(body.client_id, wanted, now_ms=self._context.now_ms())
-        answer = LockedQueues([wanted[grant.queue] for grant in grants])
-        return call.respond(ResponseCode.SUCCESS, body=answer.encode())
+        body = call.body
+        locked = self._locks.lock(body.group, body.client_id, body.queues)
+        return call.respond(ResponseCode.SUCCESS, body=LockedQueues(locked).encode())
 
     def _unlock(self, call: Call[Any, LockBatchBody]) -> Frame:
-        body = self._locked_here(call.body)
-        queues = (QueueId(body.group, each.topic, each.queue_id) for each in body.queues)
-        self._locks.unlock(body.client_id, queues)
+        body = call.body
+        self._locks.unlock(body.group, body.client_id, body.queues)
         return call.respond(ResponseCode.SUCCESS)
-
-    def _locked_here(self, body: LockBatchBody) -> LockBatchBody:
-        name = self._context.config.name
-        queues = tuple(each for each in body.queues if each.broker_name == name)
-        if len(queues) > _LOCKS_MAX:
-            raise RequestRefused(
-                f"the request names {len(queues)} queues, the limit is {_LOCKS_MAX}",
-                code=ResponseCode.INVALID_PARAMETER,
-            )
-        return LockBatchBody(group=body.group, client_id=body.client_id, queues=queues)

@@ -9,11 +9,13 @@ from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.roles import Role
 from rmqstore.broker.traffic import Traffic
 from rmqstore.config import BrokerConfig
+from rmqstore.errors import RequestRefused
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.runtime import Runtime
+from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.broker_view import BrokerView
 
-__all__ = ["Core", "ViewOf"]
+__all__ = ["Core", "ViewOf", "refuse_negative"]
 
 
 class Core(Protocol):
@@ -75,3 +77,12 @@ class ViewOf:
         if self._view is None:
             self._view = BrokerView(self._core.store.store)
         return self._view
+
+
+def refuse_negative(queue: int) -> None:
+    """Raise RequestRefused (INVALID_PARAMETER) for a negative number of a queue."""
+    if queue < 0:
+        raise RequestRefused(
+            f"queueId[{queue}] is illegal; queues are numbered from 0",
+            code=ResponseCode.INVALID_PARAMETER,
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqstore.broker.operations.core import Core
+from rmqstore.broker.operations.core import Core, refuse_negative
 from rmqstore.broker.operations.memory import bytes_in_memory
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
@@ -49,11 +49,7 @@ class OffsetOperations:
         unless *begins_at_zero* is False. Otherwise raises RequestRefused (QUERY_NOT_FOUND): the
         consumer decides.
         """
-        if queue.queue < 0:
-            raise RequestRefused(
-                f"queueId[{queue.queue}] is illegal; queues are numbered from 0",
-                code=ResponseCode.INVALID_PARAMETER,
-            )
+        refuse_negative(queue.queue)
         offset = self._core.metadata.offsets.query(queue.topic, queue.group, queue.queue)
         if offset is not None:
             return offset
