@@ -28,6 +28,7 @@ from rmqstore.broker.reigns import Reigns
 from rmqstore.broker.roles import Role
 from rmqstore.broker.server_addresses import ServerAddresses
 from rmqstore.broker.services.clients import Clients
+from rmqstore.broker.services.locks import QueueLocks
 from rmqstore.broker.services.metadata import MetadataCopies
 from rmqstore.broker.services.pulls import Pulls
 from rmqstore.broker.services.services import Services
@@ -115,7 +116,7 @@ class OpenBroker:
         self._copies = MetadataCopies(self)
         self.services = Services(
             self,
-            [self.clients, self.pulls, self._copies, TrafficSamples(self)],
+            [self.clients, QueueLocks(self), self.pulls, self._copies, TrafficSamples(self)],
             on_begun=self.registration_due,
         )
 

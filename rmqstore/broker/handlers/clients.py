@@ -1,5 +1,5 @@
 """Clients: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
-CHECK_CLIENT_CONFIG (46), GET_CONSUMER_CONNECTION_LIST (203), and the locks of queues (41, 42).
+CHECK_CLIENT_CONFIG (46) and GET_CONSUMER_CONNECTION_LIST (203).
 
 The members of a group are notified of each change (40), some milliseconds later: one notice stands
 for all changes of that time.
@@ -7,24 +7,21 @@ for all changes of that time.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 from rmqstore.broker.clients import Change, Client, ClientTable
 from rmqstore.broker.context import Context
-from rmqstore.broker.operations.locks import LockOperations
 from rmqstore.errors import RequestRefused
 from rmqstore.net.addresses import format_address
+from rmqstore.net.runtime import Timer
 from rmqstore.remoting.bodies.clients import (
     CheckClientBody,
     ConsumerConnections,
     ConsumerData,
     ConsumerList,
     HeartbeatData,
-    LockBatchBody,
-    LockedQueues,
 )
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -43,17 +40,17 @@ _NOTICE_S = 0.005
 
 
 class ClientRequests:
-    """The handlers of requests about clients. From `start` to `close`, silent clients expire."""
+    """The handlers of requests about clients. From `start` to `stop`, silent clients expire and
+    groups are notified."""
 
     def __init__(self, context: Context, clients: ClientTable) -> None:
         self._context = context
         self._clients = clients
-        self._locks = LockOperations(context)
         self._known: set[Peer] = set()
         self._changes: dict[str, Change] = {}
-        self._notice: asyncio.TimerHandle | None = None
-        self._scan: asyncio.TimerHandle | None = None
-        self._is_closed = False
+        self._notice: Timer | None = None
+        self._scan: Timer | None = None
+        self._is_stopped = True
 
     def handlers(self) -> dict[int, Handler]:
         """Return every handler by request code."""
@@ -63,17 +60,16 @@ class ClientRequests:
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumer_list,
             RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._connections_of_consumer,
-            RequestCode.LOCK_BATCH_MQ: self._lock,
-            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
 
     def start(self) -> None:
-        """Look for silent clients from time to time, on the running loop."""
-        self._scan = asyncio.get_running_loop().call_later(_SCAN_S, self._scan_silent)
+        """Look for silent clients from time to time."""
+        self._is_stopped = False
+        self._scan = self._context.runtime.later(_SCAN_S, self._scan_silent)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """End the timers. A second call does nothing."""
-        self._is_closed = True
+        self._is_stopped = True
         for timer in (self._scan, self._notice):
             if timer is not None:
                 timer.cancel()
@@ -141,7 +137,6 @@ class ClientRequests:
         for connection in self._clients.silent(now_ms):
             self._forget(connection)
             connection.close("no heartbeat for the time of a client")
-        self._locks.expire()
 
     def _unregister(self, call: Call[UnregisterClientRequestHeader, bytes]) -> Frame:
         header = call.header
@@ -158,9 +153,8 @@ class ClientRequests:
     def _notify(self, changes: Iterable[Change]) -> None:
         for change in changes:
             self._changes[change.group] = change
-        if self._changes and self._notice is None and not self._is_closed:
-            loop = asyncio.get_running_loop()
-            self._notice = loop.call_later(_NOTICE_S, self._send_notices)
+        if self._changes and self._notice is None and not self._is_stopped:
+            self._notice = self._context.runtime.later(_NOTICE_S, self._send_notices)
 
     def _send_notices(self) -> None:
         self._notice = None
@@ -223,16 +217,4 @@ class ClientRequests:
                 f"The broker does not support consumer to filter message by {kind}; use tags",
                 code=ResponseCode.SYSTEM_ERROR,
             )
-        return call.respond(ResponseCode.SUCCESS)
-
-    # -- Locks of queues, for consumers that read in order.
-
-    def _lock(self, call: Call[Any, LockBatchBody]) -> Frame:
-        body = call.body
-        locked = self._locks.lock(body.group, body.client_id, body.queues)
-        return call.respond(ResponseCode.SUCCESS, body=LockedQueues(locked).encode())
-
-    def _unlock(self, call: Call[Any, LockBatchBody]) -> Frame:
-        body = call.body
-        self._locks.unlock(body.group, body.client_id, body.queues)
         return call.respond(ResponseCode.SUCCESS)

@@ -29,7 +29,7 @@ class Clients(Service):
         self._requests.start()
 
     async def stop(self) -> None:
-        self._requests.close()
+        self._requests.stop()
 
     def handlers(self) -> Mapping[int, Handler]:
         return self._requests.handlers()

@@ -1,0 +1,46 @@
+"""The service that locks queues for consumers that read in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqstore.broker.context import Context
+from rmqstore.broker.handlers.locks import LockRequests
+from rmqstore.broker.operations.locks import LockOperations
+from rmqstore.broker.roles import Reign
+from rmqstore.broker.services.service import Service
+from rmqstore.remoting.requests import Handler
+
+__all__ = ["QueueLocks"]
+
+_EXPIRE_S = 10.0
+
+
+class QueueLocks(Service):
+    """Keeps the locks of queues, and drops those whose time has ended.
+
+    It runs in every standing: a broker that is the master again after a short time as a slave still
+    knows the locks that it gave, and gives none of them to another client.
+    """
+
+    name = "queue locks"
+
+    def __init__(self, context: Context) -> None:
+        self._runtime = context.runtime
+        self._operations = LockOperations(context)
+        self._requests = LockRequests(self._operations)
+        self._tasks = context.runtime.tasks(self.name)
+
+    async def start(self, reign: Reign) -> None:
+        self._tasks.start(self._expire(), name="expiry of locks")
+
+    async def stop(self) -> None:
+        await self._tasks.close()
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return self._requests.handlers()
+
+    async def _expire(self) -> None:
+        while True:
+            await self._runtime.sleep(_EXPIRE_S)
+            self._operations.expire()
