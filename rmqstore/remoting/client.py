@@ -79,8 +79,9 @@ class RemotingClient:
         self._opening: dict[Address, asyncio.Task[RemotingConnection | RemotingError]] = {}
         self._connections: dict[Address, RemotingConnection] = {}
         """Open connections by address, the least recently used first."""
-        self._alive: set[RemotingConnection] = set()
-        """Open connections, and connections that are still closing."""
+        self._alive: dict[RemotingConnection, None] = {}
+        """Open connections, and connections that are still closing, in the order of their
+        opening."""
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -204,7 +205,7 @@ class RemotingClient:
         if connection.is_open:
             self._connections[place] = connection
         if not connection.is_lost:
-            self._alive.add(connection)
+            self._alive[connection] = None
         return connection
 
     def _make_room(self) -> bool:
@@ -251,7 +252,7 @@ class RemotingClient:
         raise failure
 
     def _remove(self, connection: RemotingConnection) -> None:
-        self._alive.discard(connection)
+        self._alive.pop(connection, None)
         if self._connections.get(connection.peer) is connection:
             del self._connections[connection.peer]
 

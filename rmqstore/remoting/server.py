@@ -17,9 +17,10 @@ import asyncio
 import itertools
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import partial
+from typing import Any, Protocol, Self
 
 from rmqstore import arguments
 from rmqstore.errors import ArgumentError, RemotingFrameError
@@ -39,7 +40,7 @@ from rmqstore.remoting.connection import (
 )
 from rmqstore.remoting.preface import begins_preface, missing_bytes, source_of
 
-__all__ = ["FAST_PORT_DISTANCE", "RemotingServer", "ServerStatus"]
+__all__ = ["FAST_PORT_DISTANCE", "ConnectionMaker", "RemotingServer", "ServerStatus"]
 
 FAST_PORT_DISTANCE = 2
 """Distance of the fast port below the main port, as Java clients expect it."""
@@ -63,6 +64,16 @@ class ServerStatus:
     held_bytes: int
     task_failures: tuple[TaskFailure, ...]
     """The last tasks that failed, without handlers that raised."""
+
+
+class ConnectionMaker(Protocol):
+    """Makes the connection of an accepted socket of *peer*."""
+
+    def __call__(
+        self, peer: Address, *, number: int, source: Address | None = None
+    ) -> RemotingConnection:
+        """Return a connection with the server's handlers and limits. *number* grows in the order of
+        acceptance; *source* is the client that a proxy named."""
 
 
 class RemotingServer:
@@ -123,10 +134,12 @@ class RemotingServer:
         """Sockets that are bound but do not accept yet."""
         self._listeners: list[Listener] = []
         self._addresses: list[Address] = []
+        self._is_started = False
         self._refused = 0
         self._notices = Seldom(_log)
         self._numbers = itertools.count(1)
-        self._connections: set[RemotingConnection] = set()
+        self._connections: dict[RemotingConnection, None] = {}
+        """In the order of acceptance."""
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -165,30 +178,23 @@ class RemotingServer:
         ArgumentError where the address cannot be used."""
         if self._addresses:
             raise ArgumentError("the server is bound already; bind it once")
-        self._sockets = self._bind()
-        self._addresses = [sock.getsockname()[:2] for sock in self._sockets]
+        self._addresses = self._bind(self._listen, has_fast_port=self._fast_handlers is not None)
 
     def start(self) -> None:
         """Listen, on the running loop. Raises ArgumentError where the address cannot be used."""
-        if self._listeners:
+        if self._is_started:
             raise ArgumentError("the server runs already; start it once")
-        if not self._sockets:
+        if not self._addresses:
             self.bind()
-        loop = asyncio.get_running_loop()
+        self._is_started = True
         both = (self._handlers, self._fast_handlers)
-        for sock, handlers in zip(self._sockets, both, strict=False):
-            assert handlers is not None
-            take = self._taker(handlers)
-            self._listeners.append(Listener(loop, sock, take, warn=self._notices.warning))
-        self._sockets.clear()
+        self._accept(
+            [partial(self._new_connection, handlers=each) for each in both if each is not None]
+        )
 
     async def close(self) -> None:
         """Stop listening, give requests in progress time to finish, then close all connections."""
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
-        while self._sockets:
-            self._sockets.pop().close()
+        self._stop_listening()
         await self._openings.close()
         for connection in self._connections:
             connection.refuse_requests()
@@ -204,26 +210,27 @@ class RemotingServer:
             await next(iter(self._connections)).wait_closed()
         await self._requests.close()
 
-    def _bind(self) -> list[socket.socket]:
-        host, port = self._listen
-        if self._fast_handlers is None:
-            return [listen_on((host, port))]
-        for _ in range(_PORT_TRIES):
-            main = listen_on((host, port))
-            try:
-                fast = listen_on((host, main.getsockname()[1] - FAST_PORT_DISTANCE))
-            except ArgumentError:
-                main.close()
-                if port:
-                    raise
-            else:
-                return [main, fast]
-        raise ArgumentError(
-            f"no two free ports {FAST_PORT_DISTANCE} apart at {host} in {_PORT_TRIES} tries; "
-            "name a port"
-        )
+    def _bind(self, place: Address, *, has_fast_port: bool) -> list[Address]:
+        """Bind *place* and, with *has_fast_port*, the fast port; return the bound addresses."""
+        self._sockets = _bound(place, has_fast_port=has_fast_port)
+        return [sock.getsockname()[:2] for sock in self._sockets]
 
-    def _taker(self, handlers: Mapping[int, Handler]) -> Callable[[socket.socket, Address], None]:
+    def _accept(self, makers: Sequence[ConnectionMaker]) -> None:
+        """Accept connections at the bound addresses, each with its maker."""
+        loop = asyncio.get_running_loop()
+        for sock, make in zip(self._sockets, makers, strict=True):
+            take = self._taker(make)
+            self._listeners.append(Listener(loop, sock, take, warn=self._notices.warning))
+        self._sockets.clear()
+
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        while self._sockets:
+            self._sockets.pop().close()
+
+    def _taker(self, make: ConnectionMaker) -> Callable[[socket.socket, Address], None]:
         def take(sock: socket.socket, peer: Address) -> None:
             reason = self._refusal(sock)
             if reason:
@@ -231,7 +238,7 @@ class RemotingServer:
                 self._refused += 1
                 self._notices.warning("%s: connection refused: %s", format_address(peer), reason)
                 return
-            work = self._open(sock, peer, handlers, number=next(self._numbers))
+            work = self._open(sock, peer, make, number=next(self._numbers))
             self._openings.start(work, name=f"opening of {format_address(peer)}")
 
         return take
@@ -243,7 +250,7 @@ class RemotingServer:
         return descriptors.refusal(sock.fileno())
 
     async def _open(
-        self, sock: socket.socket, peer: Address, handlers: Mapping[int, Handler], *, number: int
+        self, sock: socket.socket, peer: Address, make: ConnectionMaker, *, number: int
     ) -> None:
         """Detect the peer's protocol and give its socket to a connection."""
         try:
@@ -261,18 +268,7 @@ class RemotingServer:
             sock.close()
             raise
 
-        connection = RemotingConnection(
-            peer,
-            handlers,
-            limits=self._limits,
-            budget=self._budget,
-            start_task=self._start_task,
-            on_lost=self._connections.discard,
-            proxied_peer=source,
-            number=number,
-            notices=self._notices,
-        )
-        self._connections.add(connection)
+        connection = make(peer, source=source, number=number)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection,
@@ -281,11 +277,36 @@ class RemotingServer:
                 ssl_handshake_timeout=_OPENING_TIMEOUT_S if context else None,
             )
         except OSError as error:
-            self._connections.discard(connection)
+            self._remove(connection)
             self._notices.info("%s: TLS handshake failed: %s", format_address(peer), error)
         except BaseException:
-            self._connections.discard(connection)
+            self._remove(connection)
             raise
+
+    def _new_connection(
+        self,
+        peer: Address,
+        *,
+        handlers: Mapping[int, Handler],
+        number: int,
+        source: Address | None = None,
+    ) -> RemotingConnection:
+        connection = RemotingConnection(
+            peer,
+            handlers,
+            limits=self._limits,
+            budget=self._budget,
+            start_task=self._start_task,
+            on_lost=self._remove,
+            proxied_peer=source,
+            number=number,
+            notices=self._notices,
+        )
+        self._connections[connection] = None
+        return connection
+
+    def _remove(self, connection: RemotingConnection) -> None:
+        self._connections.pop(connection, None)
 
     async def _first_bytes(
         self, sock: socket.socket
@@ -310,6 +331,27 @@ class RemotingServer:
 
     def _start_task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[Any]:
         return self._requests.start(work, name=name)
+
+
+def _bound(place: Address, *, has_fast_port: bool) -> list[socket.socket]:
+    """Return the bound socket and, with *has_fast_port*, that of the fast port."""
+    host, port = place
+    if not has_fast_port:
+        return [listen_on(place)]
+    for _ in range(_PORT_TRIES):
+        main = listen_on(place)
+        try:
+            fast = listen_on((host, main.getsockname()[1] - FAST_PORT_DISTANCE))
+        except ArgumentError:
+            main.close()
+            if port:
+                raise
+        else:
+            return [main, fast]
+    raise ArgumentError(
+        f"no two free ports {FAST_PORT_DISTANCE} apart at {host} in {_PORT_TRIES} tries; "
+        "name a port"
+    )
 
 
 async def _peek(sock: socket.socket) -> int:

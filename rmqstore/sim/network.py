@@ -107,6 +107,11 @@ class End:
         self._was_full = False
 
     @property
+    def unsent_bytes(self) -> int:
+        """The number of written bytes that have not left."""
+        return len(self._outbox)
+
+    @property
     def has_output(self) -> bool:
         """Whether written bytes have not left."""
         return bool(self._outbox)
@@ -341,7 +346,11 @@ class Network:
         return [end for end in self._ends.values() if end.is_open and end.peer.is_open]
 
     def _accept(self, party: Party, target: int) -> None:
-        other = self._parties[target]
+        other = self._parties.get(target)
+        if other is None:
+            # Nothing listens there.
+            self.timeline.after(self.latency_us(), party.on_refused, target)
+            return
         here, there = party.number, other.number
         is_blocked = self.is_blocked(here, there) or self.is_blocked(there, here)
         number = next(self._numbers)

@@ -2,8 +2,8 @@
 
 A loop belongs to one life of a process. It runs in turns that the process gives it: callbacks that
 are ready run in the order in which they became ready, so a seed repeats a run event by event. When
-the process dies, nothing of the loop runs any more: no `finally` of a coroutine has an effect on
-the world.
+the process dies, its coroutines are closed at once, not at a later moment that the garbage
+collector chooses. Their `finally` blocks start nothing: a loop that is over runs no callback.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ __all__ = ["Process", "VirtualLoop"]
 Ts = TypeVarTuple("Ts")
 
 _STEPS_MAX = 100_000
+_TASKS_KEPT = 64
+_WAITS_MAX = 100
 
 
 class Process(Protocol):
@@ -47,6 +49,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._is_planned = False
         self._is_in_turn = False
         self._is_over = False
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks_max = _TASKS_KEPT
 
     # ---- the process
 
@@ -57,9 +61,18 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._turn()
 
     def end(self) -> None:
-        """End with the process. Coroutines stay where they wait."""
+        """End with the process, and close its coroutines where they wait."""
         self._is_over = True
         self._ready.clear()
+        tasks, self._tasks = self._tasks, []
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            for task in tasks:
+                if not task.done():
+                    _close(task)
+        finally:
+            asyncio._set_running_loop(outer)
 
     def _turn(self) -> None:
         self._is_planned = False
@@ -139,7 +152,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        if self._is_over:
+            coro.close()
+            return task
+        if len(self._tasks) >= self._tasks_max:
+            self._tasks = [each for each in self._tasks if not each.done()]
+            self._tasks_max = max(_TASKS_KEPT, 2 * len(self._tasks))
+        self._tasks.append(task)
+        return task
 
     def get_debug(self) -> bool:
         return False
@@ -153,3 +174,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self._is_over:
             self._failed(context)
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    coroutine = task.get_coro()
+    assert coroutine is not None, "tasks of this loop are not eager"
+    for _ in range(_WAITS_MAX):
+        try:
+            coroutine.close()
+        except Exception:
+            # A `finally` block waits or fails; a coroutine that runs now ends at its next wait.
+            continue
+        return
