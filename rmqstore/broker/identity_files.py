@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from rmqstore.broker.identity import (
@@ -16,8 +17,7 @@ from rmqstore.broker.identity import (
     settle,
 )
 from rmqstore.errors import CorruptionError, DiskError
-from rmqstore.regular_file import read_regular
-from rmqstore.store.durable_files import replace_durably, sync_directory
+from rmqstore.store.folder import DiskFolder, Folder
 
 __all__ = ["IdentityFiles"]
 
@@ -30,18 +30,27 @@ class IdentityFiles:
     Each is replaced whole: it is written aside, synced and renamed. All methods raise DiskError.
     """
 
-    def __init__(self, path: str | os.PathLike[str], group: GroupName) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        group: GroupName,
+        *,
+        folder_of: Callable[[Path], Folder] = DiskFolder,
+    ) -> None:
+        """*folder_of* returns the folder at a path."""
         self.path = Path(path)
         self.group = group
-        self._application = self.path.with_name(f"{self.path.name}-temp")
-        self._life = self.path.with_name(f"{self.path.name}-life")
+        self._folder = folder_of(self.path.parent)
+        self._identity = self.path.name
+        self._application = f"{self.path.name}-temp"
+        self._life = f"{self.path.name}-life"
 
     def read(self) -> Kept:
         """Return what is kept. Raises ConfigError for the files of another group, CorruptionError
         where the id cannot be known."""
         return settle(
             self.group,
-            identity=self._text(self.path),
+            identity=self._text(self._identity),
             application=self._text(self._application),
             life=self._text(self._life),
             path=str(self.path),
@@ -54,13 +63,13 @@ class IdentityFiles:
     def drop_application(self) -> None:
         """Remove the application, if there is one."""
         try:
-            self._application.unlink(missing_ok=True)
+            self._folder.remove(self._application)
         except OSError as error:
-            raise _disk_error(error, "remove", self._application) from error
+            raise self._disk_error(error, "remove", self._application) from error
 
     def save_identity(self, broker_id: int) -> None:
         """Keep the id, then remove the application."""
-        self._replace(self.path, format_identity(self.group, broker_id))
+        self._replace(self._identity, format_identity(self.group, broker_id))
         self.drop_application()
 
     def begin_life(self, broker_id: int, *, former: Life, wall_ms: int) -> Life:
@@ -69,33 +78,29 @@ class IdentityFiles:
         self._replace(self._life, format_life(self.group, life))
         return life
 
-    @staticmethod
-    def _text(path: Path) -> str | None:
+    def _text(self, name: str) -> str | None:
         try:
-            data = read_regular(path)
+            data = self._folder.read(name)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _disk_error(error, "read", path) from error
+            raise self._disk_error(error, "read", name) from error
         if len(data) > _TEXT_MAX:
+            place = self._folder.place(name)
             raise CorruptionError(
-                f"{path}: {len(data)} bytes, where the identity of a broker has at most "
+                f"{place}: {len(data)} bytes, where the identity of a broker has at most "
                 f"{_TEXT_MAX}; restore the file from a copy",
-                path=str(path),
+                path=place,
                 kind="broker identity",
             )
         return data.decode(errors="replace")
 
-    @staticmethod
-    def _replace(path: Path, text: str) -> None:
+    def _replace(self, name: str, text: str) -> None:
         try:
-            if not path.parent.is_dir():
-                path.parent.mkdir()
-                sync_directory(path.parent.parent)
-            replace_durably(path, text.encode())
+            self._folder.replace(name, text.encode())
         except OSError as error:
-            raise _disk_error(error, "write", path) from error
+            raise self._disk_error(error, "write", name) from error
 
-
-def _disk_error(error: OSError, act: str, path: Path) -> DiskError:
-    return DiskError(error.errno or 0, f"cannot {act} {path}: {error.strerror}")
+    def _disk_error(self, error: OSError, act: str, name: str) -> DiskError:
+        place = self._folder.place(name)
+        return DiskError(error.errno or 0, f"cannot {act} {place}: {error.strerror}")

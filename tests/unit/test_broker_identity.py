@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.broker import identity_files
 from rmqstore.broker.identity import (
     Application,
     Apply,
@@ -25,6 +24,7 @@ from rmqstore.broker.identity_files import IdentityFiles
 from rmqstore.errors import ConfigError, CorruptionError, DiskError
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame
+from rmqstore.store import folder
 from tests.support.java_rules import JavaRules
 
 GROUP = GroupName("c", "b")
@@ -305,7 +305,7 @@ def test_a_full_disk_leaves_the_former_files(
     def full(path: Path, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(identity_files, "replace_durably", full)
+    monkeypatch.setattr(folder, "replace_durably", full)
     with pytest.raises(DiskError, match="cannot write") as caught:
         files.save_identity(13)
     assert caught.value.errno == errno.ENOSPC

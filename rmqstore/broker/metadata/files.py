@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from pathlib import Path
 
 from rmqstore.net.runtime import Runtime
-from rmqstore.regular_file import read_regular
-from rmqstore.store.durable_files import replace_durably
+from rmqstore.store.folder import FolderLike, folder_at
 from rmqstore.store.metadata.table import Table
 
 __all__ = ["SavedTable", "TimerFiles"]
@@ -18,7 +16,7 @@ class SavedTable:
     """One file, written on the thread for files. Saves that are requested while one runs share the
     next one."""
 
-    def __init__(self, root: Path, read: Callable[[], Table], runtime: Runtime) -> None:
+    def __init__(self, root: FolderLike, read: Callable[[], Table], runtime: Runtime) -> None:
         self._root = root
         self._read = read
         self._runtime = runtime
@@ -55,28 +53,28 @@ class TimerFiles:
     _CHECKPOINT_SIZE = 56
     _FILE_SIZE = 4096
 
-    def __init__(self, root: Path) -> None:
-        self._folder = root / "config"
+    def __init__(self, root: FolderLike) -> None:
+        self._folder = folder_at(root)
 
     def checkpoint(self) -> bytes:
         """Return the body of GET_TIMER_CHECK_POINT, empty without a file. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError):
-            return read_regular(self._folder / "timercheck")[: self._CHECKPOINT_SIZE]
-        return b""
+        return self._content("timercheck")[: self._CHECKPOINT_SIZE]
 
     def metrics(self) -> bytes:
         """Return the body of GET_TIMER_METRICS, empty without a file. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError):
-            return read_regular(self._folder / "timermetrics")
-        return b""
+        return self._content("timermetrics")
 
     def save(self, checkpoint: bytes, metrics: bytes) -> None:
         """Write those that differ from the files, empty ones not; durable on return. Raises
         OSError."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         checkpoint = checkpoint[: self._CHECKPOINT_SIZE]
         if checkpoint and checkpoint != self.checkpoint():
             content = checkpoint.ljust(self._FILE_SIZE, b"\0")
-            replace_durably(self._folder / "timercheck", content)
+            self._folder.replace("config/timercheck", content)
         if metrics and metrics != self.metrics():
-            replace_durably(self._folder / "timermetrics", metrics)
+            self._folder.replace("config/timermetrics", metrics)
+
+    def _content(self, name: str) -> bytes:
+        with contextlib.suppress(FileNotFoundError):
+            return self._folder.read(f"config/{name}")
+        return b""

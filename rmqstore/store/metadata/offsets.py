@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from rmqstore.store.folder import FolderLike
 from rmqstore.store.metadata.members import Members
 from rmqstore.store.metadata.table import Table
 from rmqstore.store.metadata.version import DataVersion, version_members, version_of
@@ -82,7 +82,7 @@ class _LightConsumerOffsets(ConsumerOffsets):
     FILE_NAME = "lmqConsumerOffset.json"
 
 
-def load_consumer_offsets(root: str | os.PathLike[str]) -> ConsumerOffsets:
+def load_consumer_offsets(root: FolderLike) -> ConsumerOffsets:
     """Return the offsets of the store at *root*, of the file that a broker with light queues
     writes where there is no consumerOffset.json. Raises as `Table.load`."""
     found = ConsumerOffsets.load(root)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 from abc import abstractmethod
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from rmqstore.errors import ArgumentError, CorruptionError, DiskError
-from rmqstore.regular_file import read_regular
-from rmqstore.store.durable_files import beside, replace_durably, sync_directory
+from rmqstore.store.folder import Folder, FolderLike, folder_at
 from rmqstore.store.metadata.json_text import parse, pretty
 from rmqstore.store.metadata.members import Members
 
@@ -64,70 +61,63 @@ class Table:
         return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
-    def load(cls, root: str | os.PathLike[str]) -> Self:
+    def load(cls, root: FolderLike) -> Self:
         """Return the table of the store at *root*; an empty one when there is no file.
 
         A missing, empty or unreadable file gives way to its .bak. Raises CorruptionError when a
         file is there and neither can be read, DiskError when the system refuses.
         """
-        path = _path_of(root, cls.FILE_NAME)
+        folder, name = folder_at(root), f"config/{cls.FILE_NAME}"
         problems: list[str] = []
 
-        for candidate in (path, beside(path, ".bak")):
+        for candidate in (name, f"{name}.bak"):
             try:
-                return cls.from_json(read_regular(candidate).decode())
+                return cls.from_json(folder.read(candidate).decode())
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise _disk_error(error, "read", candidate) from error
+                raise _disk_error(error, "read", folder.place(candidate)) from error
             except ValueError as error:
-                problems.append(f"{candidate}: {error}")
+                problems.append(f"{folder.place(candidate)}: {error}")
 
         if not problems:
             return cls()
         raise CorruptionError(
             f"{'; '.join(problems)}; restore the file from a copy, or move it away to start empty",
-            path=str(path),
+            path=folder.place(name),
             kind="metadata",
             suggested_command="rmqstore verify PATH",
         )
 
-    def save(self, root: str | os.PathLike[str], *, is_file_whole: bool = False) -> None:
+    def save(self, root: FolderLike, *, is_file_whole: bool = False) -> None:
         """Write the table to the store at *root*; when this returns, it survives a power loss.
 
         At every moment before, the file or its .bak holds a whole older table. *is_file_whole*
         means that the caller wrote the present file, which is therefore not read again.
         Raises DiskError.
         """
-        path = _path_of(root, self.FILE_NAME)
+        folder, name = folder_at(root), f"config/{self.FILE_NAME}"
         try:
-            if not path.parent.is_dir():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                sync_directory(path.parent.parent)
-            self._keep_predecessor(path, is_whole=is_file_whole)
-            replace_durably(path, self.to_json().encode())
+            self._keep_predecessor(folder, name, is_whole=is_file_whole)
+            folder.replace(name, self.to_json().encode())
         except OSError as error:
-            raise _disk_error(error, "write", path) from error
+            raise _disk_error(error, "write", folder.place(name)) from error
 
-    def _keep_predecessor(self, path: Path, *, is_whole: bool) -> None:
+    def _keep_predecessor(self, folder: Folder, name: str, *, is_whole: bool) -> None:
         """Copies a readable file to .bak; one that is not must not push out a good .bak."""
         try:
-            old = read_regular(path)
+            old = folder.read(name)
         except FileNotFoundError:
             return
         try:
             if not is_whole:
                 type(self).from_json(old.decode())
         except ValueError:
-            names = (beside(path, f".damaged{n or ''}") for n in itertools.count())
-            os.rename(path, next(name for name in names if not name.exists()))
+            names = (f"{name}.damaged{number or ''}" for number in itertools.count())
+            folder.rename(name, next(each for each in names if not folder.has(each)))
         else:
-            replace_durably(beside(path, ".bak"), old)
+            folder.replace(f"{name}.bak", old)
 
 
-def _path_of(root: str | os.PathLike[str], name: str) -> Path:
-    return Path(root) / "config" / name
-
-
-def _disk_error(error: OSError, act: str, path: Path) -> DiskError:
-    return DiskError(error.errno or 0, f"cannot {act} {path}: {error.strerror}")
+def _disk_error(error: OSError, act: str, place: str) -> DiskError:
+    return DiskError(error.errno or 0, f"cannot {act} {place}: {error.strerror}")
