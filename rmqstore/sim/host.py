@@ -137,7 +137,7 @@ class Host(ABC):
         """The ballot for which the operator ended this replica's role; kept on the machine, not by
         the process, until an order of that ballot or a later one arrives."""
 
-        self._put_off: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []
+        self._put_off: list[tuple[int, Callable[..., object], tuple[Any, ...]]] = []
 
         self._shape = shape
         self._next_shape = shape
@@ -303,11 +303,11 @@ class Host(ABC):
         self.paused_until_us = max(self.paused_until_us, self._timeline.now_us + ms * 1000)
         self._timeline.at(self.paused_until_us, self._wake)
 
-    def disturb(self, action: Callable[..., None], *args: Any) -> None:
+    def disturb(self, action: Callable[..., object], *args: Any) -> None:
         """Run *action* as an event of this process."""
         self._enter(self.life, action, *args)
 
-    def _enter(self, life: int, action: Callable[..., None], *args: Any) -> None:
+    def _enter(self, life: int, action: Callable[..., object], *args: Any) -> None:
         """Run a turn of the process, in the life for which it was planned."""
         if life != self.life or not self.is_up:
             return
@@ -336,7 +336,7 @@ class Host(ABC):
         """Run the first turn of a process."""
 
     @abstractmethod
-    def _act(self, action: Callable[..., None], *args: Any) -> None:
+    def _act(self, action: Callable[..., object], *args: Any) -> None:
         """Take a turn."""
 
     @abstractmethod

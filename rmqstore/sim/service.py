@@ -6,13 +6,12 @@ other replicas, and accepts puts while the replica is master. `replica` adds the
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
 from rmqstore._native.core import Admission
-from rmqstore.broker.controller_calls import Outcome, SetAnswer
-from rmqstore.broker.roles import Role, role_with
 from rmqstore.errors import PutError
 from rmqstore.message import Durability, PutStatus
 from rmqstore.replication.group.board import Step
@@ -72,7 +71,7 @@ class Service(Host):
 
     # ---- turns
 
-    def _act(self, action: Callable[..., None], *args: Any) -> None:
+    def _act(self, action: Callable[..., object], *args: Any) -> None:
         try:
             action(*args)
             self._arm()
@@ -290,42 +289,14 @@ class Service(Host):
         if failed and node is not None:
             self._decide(*(partial(node.failed, at, why) for at, why in failed.items()))
 
+    @abstractmethod
     def _propose(self, proposal: Proposal) -> None:
-        client = self._now.client
-        assert client is not None, "a group with a set has controllers"
-        answer = client.propose(proposal, self.epoch, self.clock.monotonic_ms())
-        if answer is not None:
-            self._timeline.after(0, self._enter, self.life, self._take_set, answer)
-
-    def _take_set(self, answer: SetAnswer) -> None:
-        """Receive the answer to a proposal of the present role."""
-        node = self._now.node
-        if not isinstance(node, MasterNode) or answer.epoch != self.epoch:
-            return
-        number, now = answer.number, answer.now
-        if now is not None:
-            self._confirm_set(now.members, now.epoch)
-        if answer.outcome is Outcome.REFUSED:
-            self._change_group(lambda group, now_ms: group.refuse_proposal(number, now_ms))
-        elif answer.outcome is Outcome.LOST:
-            self._change_group(lambda group, now_ms: group.lose_proposal(number, now_ms))
-
-    def _confirm_set(self, members: frozenset[int], set_epoch: int) -> None:
-        """Use the set that the controllers have decided."""
-        self._change_group(
-            lambda group, now_ms: group.confirm_set(members, set_epoch=set_epoch, now_ms=now_ms)
-        )
-        self._set_role(role_with(self._now.role, members, set_epoch))
+        """Take a set to the controllers."""
 
     def admit(self, broker_ids: Collection[int]) -> None:
         """Allow only these replicas to join the set of this master."""
         if self.master_node is not None:
             self._change_group(lambda group, now_ms: group.admit(broker_ids, now_ms))
-
-    def _set_role(self, role: Role) -> None:
-        if role != self._now.role:
-            self._now.role = role
-            self._witness.on_role(self)
 
     def _to_slave(self, connection: int, effect: Effect) -> None:
         link = self._now.links.get(connection)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from rmqstore.message import PutStatus
 from rmqstore.replication.protocol.events import Append, Effect
 from rmqstore.replication.protocol.frames import Ack, Frame
+from rmqstore.sim.bare_replica import BareReplica
 from rmqstore.sim.calm import Calm
 from rmqstore.sim.checker import Checker, Violation
 from rmqstore.sim.clock import MachineClock, Timeline
@@ -108,7 +110,7 @@ class World:
                 begin_ms=rng.randrange(1_000_000),
                 drift_ppm=rng.randint(-self.shape.drift_ppm, self.shape.drift_ppm),
             )
-            replica = Replica(
+            replica = self._new_replica(
                 number,
                 is_learner=number > self.shape.replicas - self.shape.learners,
                 shape=self.shape,
@@ -151,6 +153,9 @@ class World:
 
     def _drawn_faults(self, rng: Random) -> Faults:
         return Faults.drawn(rng, self.shape)
+
+    def _new_replica(self, number: int, **options: Any) -> Replica:
+        return BareReplica(number, **options)
 
     def _new_workload(self, rng: Random, steps: int) -> Workload:
         return Workload(self, self.timeline, rng, self.shape, steps=steps)
