@@ -81,6 +81,8 @@ class ModelRecord:
     queue: int
     queue_offset: int
     number: int
+    stored_ms: int
+    """The time of day at which the master stored it."""
 
 
 def records_of(data: bytes | bytearray, borders: Iterable[int]) -> Iterator[ModelRecord]:
@@ -88,8 +90,8 @@ def records_of(data: bytes | bytearray, borders: Iterable[int]) -> Iterator[Mode
     for border in borders:
         if int.from_bytes(data[border : border + 4]) == _MAGIC:
             head = _HEAD.unpack_from(data, border)
-            _, size, _, offset, epoch, queue, queue_offset, number, _ = head
-            yield ModelRecord(offset, size, epoch, queue, queue_offset, number)
+            _, size, _, offset, epoch, queue, queue_offset, number, stored_ms = head
+            yield ModelRecord(offset, size, epoch, queue, queue_offset, number, stored_ms)
 
 
 class _EpochFiles:
@@ -134,6 +136,9 @@ class ModelLog:
         """Whether the disk is full."""
         self.dies_in = -1
         """Number of changes before the process dies; negative: it does not die."""
+
+        self.cuts = 0
+        """How often records were removed, or read from the disk again."""
 
         self._is_closed = False
         self._data = bytearray()
@@ -266,7 +271,7 @@ class ModelLog:
         crc = zlib.crc32(tail[self._checked_from :])
         self._data += tail[:8] + struct.pack(">I", crc) + tail[12:]
         assert self.check() is None
-        return ModelRecord(offset, size, epoch, queue, queue_offset, number)
+        return ModelRecord(offset, size, epoch, queue, queue_offset, number, wall_ms)
 
     def flush(self) -> None:
         """Flush the log and the present confirm offset to the disk."""
@@ -278,6 +283,7 @@ class ModelLog:
     def cut(self, offset: int) -> None:
         """Cut the log, durably."""
         assert self.start_offset <= offset <= self.end_offset, "a cut outside the log"
+        self.cuts += 1
         del self._data[offset - self.start_offset :]
         del self._borders[bisect_left(self._borders, offset) :]
         self.whole_end = min(self.whole_end, offset)
@@ -399,11 +405,13 @@ class ModelLog:
         return found
 
     def _scan(self) -> None:
+        self.cuts += 1
         self._borders.clear()
         self.whole_end = self.start_offset
         self.check()
 
     def _begin_at(self, offset: int) -> None:
+        self.cuts += 1
         self.start_offset = self.whole_end = offset
         self.flushed_offset = self._flushed_whole = offset
         self._borders.clear()

@@ -24,7 +24,15 @@ from rmqstore.remoting.server import FAST_PORT_DISTANCE, ConnectionMaker, Remoti
 from rmqstore.sim.network import End, Network
 from rmqstore.sim.virtual_loop import VirtualLoop
 
-__all__ = ["SimClient", "SimServer", "SimTransport", "Sockets", "host_of", "port_number"]
+__all__ = [
+    "SimClient",
+    "SimServer",
+    "SimTransport",
+    "Sockets",
+    "host_of",
+    "machine_of",
+    "port_number",
+]
 
 _HOST = "10.0.0."
 _MACHINES = 1000
@@ -38,11 +46,16 @@ def host_of(number: int) -> str:
     return f"{_HOST}{number}"
 
 
+def machine_of(place: str | Address) -> int:
+    """Return the number of the machine of "10.0.0.N:port"."""
+    host, _ = parse_address(place)
+    assert host.startswith(_HOST), f"{host} is not a machine of this network"
+    return int(host.removeprefix(_HOST))
+
+
 def port_number(place: str | Address) -> int:
     """Return the address in the network of a port, given as "10.0.0.N:port"."""
-    host, port = parse_address(place)
-    assert host.startswith(_HOST), f"{host} is not a machine of this network"
-    return port * _MACHINES + int(host.removeprefix(_HOST))
+    return parse_address(place)[1] * _MACHINES + machine_of(place)
 
 
 class Process(Protocol):

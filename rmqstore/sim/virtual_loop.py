@@ -51,6 +51,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._is_over = False
         self._tasks: list[asyncio.Task[Any]] = []
         self._tasks_max = _TASKS_KEPT
+        self._readers: dict[int, asyncio.Handle] = {}
 
     # ---- the process
 
@@ -61,9 +62,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._turn()
 
     def end(self) -> None:
-        """End with the process, and close its coroutines where they wait."""
+        """End with the process, and close its coroutines where they wait; one that runs now ends at
+        its next wait."""
         self._is_over = True
         self._ready.clear()
+        if not self._is_in_turn:
+            self._close_tasks()
+
+    def _close_tasks(self) -> None:
         tasks, self._tasks = self._tasks, []
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
@@ -92,6 +98,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(outer)
             self._is_in_turn = False
+            if self._is_over:
+                self._close_tasks()
 
     def _due(self, handle: asyncio.TimerHandle) -> None:
         if not handle.cancelled() and not self._is_over:
@@ -142,6 +150,28 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Do nothing: the handle is looked at when its time comes."""
 
+    def add_reader(
+        self,
+        fd: int,  # type: ignore[override]
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+    ) -> None:
+        """Call *callback* each time that a model makes the descriptor `readable`."""
+        self._readers[fd] = asyncio.Handle(callback, args, self)
+
+    def remove_reader(self, fd: int) -> bool:  # type: ignore[override]
+        return self._readers.pop(fd, None) is not None
+
+    def readable(self, fd: int) -> None:
+        """Call the reader of the descriptor *fd*, if there is one."""
+        if fd in self._readers:
+            self.call_soon(self._notify, fd)
+
+    def _notify(self, fd: int) -> None:
+        reader = self._readers.get(fd)
+        if reader is not None:
+            reader._run()
+
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
@@ -183,6 +213,6 @@ def _close(task: asyncio.Task[Any]) -> None:
         try:
             coroutine.close()
         except Exception:
-            # A `finally` block waits or fails; a coroutine that runs now ends at its next wait.
+            # A `finally` block waits or fails.
             continue
         return
