@@ -38,7 +38,7 @@ from rmqstore.remoting.headers.queries import (
 )
 from rmqstore.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqstore.remoting.requests import Row, Standing, family, table
-from rmqstore.remoting.rights import EVERY, Action, on_cluster, on_group, on_topic
+from rmqstore.remoting.rights import EVERY, Action, every, on_cluster, on_group, on_topic
 from rmqstore.store.metadata import GroupConfig, RequestMode, TopicConfig
 from rmqstore.store.metadata.members import Members
 
@@ -65,10 +65,6 @@ def _topics(body: bytes) -> list[TopicChange]:
 def _refused(services: Mapping[int, str], section: str) -> Iterator[Row]:
     for code, service in services.items():
         yield Row(code, refusal=f'{service} (docs/operations.md, "{section}")')
-
-
-def _every(header: object, body: object) -> Iterable[str]:
-    return (EVERY,)
 
 
 def _group_of(header: object, body: Any) -> Iterable[str]:
@@ -249,7 +245,7 @@ ROWS = table(
         Row(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, OneTopicRequestHeader, rights=_SHOW_TOPIC),
         Row(
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-            rights=(on_topic(_LIST, names=_every),),
+            rights=(on_topic(_LIST, names=every),),
         ),
     ),
     family(
@@ -302,8 +298,8 @@ ROWS = table(
     # Requests of slaves.
     family(
         "metadata",
-        Row(RequestCode.GET_ALL_TOPIC_CONFIG, rights=(on_topic(_GET, names=_every),)),
-        Row(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, rights=(on_group(_GET, names=_every),)),
+        Row(RequestCode.GET_ALL_TOPIC_CONFIG, rights=(on_topic(_GET, names=every),)),
+        Row(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, rights=(on_group(_GET, names=every),)),
         *(
             Row(code, rights=_SHOW_BROKER)
             for code in (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.properties import settings_of
@@ -29,7 +27,7 @@ from rmqstore.remoting.headers.routes import (
     WritePermRequestHeader,
 )
 from rmqstore.remoting.requests import Row, family, table
-from rmqstore.remoting.rights import EVERY, Action, on_cluster, on_topic
+from rmqstore.remoting.rights import Action, every, on_cluster, on_topic
 
 __all__ = ["ROWS"]
 
@@ -44,10 +42,6 @@ def _route(body: bytes) -> TopicRoute:
 
 def _keys(body: bytes) -> tuple[str, ...]:
     return tuple(texts_of(object_of(fastjson.loads(body or b"null"), "keys").get("keys"), "keys"))
-
-
-def _every(header: object, body: object) -> Iterable[str]:
-    return (EVERY,)
 
 
 _OF_BROKER = (on_cluster(Action.UPDATE, field="cluster_name"),)
@@ -93,7 +87,7 @@ ROWS = table(
     family(
         "topic",
         *(
-            Row(code, header, rights=(on_topic(Action.LIST, names=_every),))
+            Row(code, header, rights=(on_topic(Action.LIST, names=every),))
             for code, header in (
                 (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None),
                 (RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequestHeader),

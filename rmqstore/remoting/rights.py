@@ -24,6 +24,7 @@ __all__ = [
     "Need",
     "Resource",
     "Right",
+    "every",
     "needs",
     "on_cluster",
     "on_group",
@@ -90,6 +91,11 @@ def on_group(*actions: Action, field: str = "group", names: Names | None = None)
 def on_cluster(*actions: Action, field: str | None = None) -> Right:
     """Return a right on the cluster in *field* of the header, or on that of the server."""
     return Right(Resource.CLUSTER, frozenset(actions), None if field is None else _in_header(field))
+
+
+def every(header: object, body: object) -> Iterable[str]:
+    """Name all resources of a kind, for requests about all of them."""
+    return (EVERY,)
 
 
 def _in_header(field: str) -> Names:
