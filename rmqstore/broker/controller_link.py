@@ -7,7 +7,6 @@ silent, the broker continues in its last role, as long as its lease lasts.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
@@ -42,7 +41,7 @@ from rmqstore.errors import (
 )
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.boot import boot_id
-from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.runtime import Timer
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.controller import (
@@ -80,9 +79,6 @@ class Host(role_keeper.Host, Protocol):
     def controller_addresses(self) -> tuple[str, ...]:
         """The controllers, as "host:port"."""
 
-    def wall_ms(self) -> int:
-        """Return the time of the wall clock."""
-
     @property
     def store(self) -> AsyncStore:
         """The open store."""
@@ -101,19 +97,20 @@ class ControllerLink:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._runtime = host.runtime
         config = host.config
         self._group = GroupName(config.cluster_name, config.name)
         path = config.identity_path or Path(config.store.root_path, "brokerIdentity")
         self._files = IdentityFiles(path, self._group)
-        self._tasks = Supervisor("controller link", log=host.log)
+        self._tasks = self._runtime.tasks("controller link")
         self._calls: ControllerCalls | None = None
         self._keeper: RoleKeeper | None = None
         self._replica: Replica | None = None
         self._leaders = LeaderSearch()
         self._is_unreached = False
         """Whether the leader that was asked last did not answer."""
-        self._beat_due = asyncio.Event()
-        self._early_beat: asyncio.TimerHandle | None = None
+        self._beat_due = self._runtime.event()
+        self._early_beat: Timer | None = None
         """The heartbeat that the last answer requested."""
         self._synced_epoch = -1
         self._life = Life(0, 0)
@@ -122,9 +119,9 @@ class ControllerLink:
 
     async def start(self) -> None:
         """Read the identity, and go on in tasks."""
-        kept = await asyncio.to_thread(self._files.read)
+        kept = await self._runtime.in_thread(self._files.read)
         if kept.restored:
-            self._host.log.warning("the file of the identity is restored: %s", kept.restored)
+            self._runtime.log.warning("the file of the identity is restored: %s", kept.restored)
         self._tasks.start(self._run(kept), name="controllers")
 
     async def close(self) -> None:
@@ -159,26 +156,22 @@ class ControllerLink:
         if broker_id is None:
             broker_id = await self._obtain_id(kept.application)
         elif kept.restored:
-            await asyncio.to_thread(self._files.save_identity, broker_id)
-        self._boot = await asyncio.to_thread(boot_id)
-        life = await asyncio.to_thread(
+            await self._runtime.on_disk(partial(self._files.save_identity, broker_id))
+        self._boot = await self._runtime.in_thread(boot_id)
+        life = await self._runtime.on_disk(
             partial(
                 self._files.begin_life,
                 broker_id,
                 former=kept.life,
-                wall_ms=self._host.wall_ms(),
+                wall_ms=self._runtime.wall_ms(),
             )
         )
-        self._host.log.info("is broker %d of %s", broker_id, self._group.name)
+        self._runtime.log.info("is broker %d of %s", broker_id, self._group.name)
         await self._join(broker_id, life)
         while True:
             self._beat_due.clear()
             self._beat()
-            try:
-                async with asyncio.timeout(self._host.config.heartbeat_interval_ms / 1000):
-                    await self._beat_due.wait()
-            except TimeoutError:
-                continue
+            await self._beat_due.wait(self._host.config.heartbeat_interval_ms / 1000)
 
     # ---- the id
 
@@ -192,20 +185,20 @@ class ControllerLink:
             match step:
                 case RequestNextId():
                     number = await self._next_id()
-                    result = None if number is None else (number, self._host.wall_ms())
+                    result = None if number is None else (number, self._runtime.wall_ms())
                 case Apply(applied):
                     result = await self._apply(applied)
                 case SaveApplication(applied):
-                    await asyncio.to_thread(self._files.save_application, applied)
+                    await self._runtime.on_disk(partial(self._files.save_application, applied))
                 case DropApplication():
-                    await asyncio.to_thread(self._files.drop_application)
+                    await self._runtime.on_disk(self._files.drop_application)
                 case SaveIdentity(broker_id):
-                    await asyncio.to_thread(self._files.save_identity, broker_id)
+                    await self._runtime.on_disk(partial(self._files.save_identity, broker_id))
             if isinstance(step, RequestNextId | Apply):
                 if result:
                     pause_s = _PAUSE_S
                 else:
-                    await asyncio.sleep(pause_s)
+                    await self._runtime.sleep(pause_s)
                     pause_s = min(2 * pause_s, _PAUSE_S_MAX)
             try:
                 step = steps.send(result)
@@ -258,22 +251,23 @@ class ControllerLink:
         """Returns the leader that most controllers name; a silent one is not waited for once a
         majority agrees."""
         self._leaders.forget()
-        asking = [
-            asyncio.ensure_future(self._ask_for_leader(each))
-            for each in self._host.controller_addresses
-        ]
+        places = self._host.controller_addresses
+        tasks, answered = self._runtime.tasks("leader of the controllers"), self._runtime.event()
+        for each in places:
+            asking = tasks.start(self._ask_for_leader(each), name=f"question to {each}")
+            asking.add_done_callback(lambda _: answered.set())
+
         try:
-            for answered in asyncio.as_completed(asking):
-                await answered
+            while tasks.tasks:
+                await answered.wait()
+                answered.clear()
                 leader = self._leaders.best()
-                is_agreed = leader is not None and 2 * self._leaders.votes(leader) > len(asking)
+                is_agreed = leader is not None and 2 * self._leaders.votes(leader) > len(places)
                 # A leader that is out of reach where it is named may answer elsewhere itself.
                 if is_agreed and not self._is_unreached:
                     break
         finally:
-            for each in asking:
-                each.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+            await tasks.close()
         return self._leaders.best()
 
     async def _ask_for_leader(self, controller: str) -> None:
@@ -290,10 +284,8 @@ class ControllerLink:
     async def _ask(self, address: str, request: Frame, trouble: str = "") -> Frame | None:
         """Returns the answer; None after an error, which is logged after *trouble*."""
         try:
-            return await self._host.call(address, request, _CALL_S)
-        except StoreClosedError:
-            raise
-        except (RemotingError, ArgumentError) as error:
+            return await self._runtime.client.call(address, request, _CALL_S)
+        except (RemotingError, StoreClosedError, ArgumentError) as error:
             self._report(f"{trouble}: {error}" if trouble else str(error))
             return None
 
@@ -301,7 +293,7 @@ class ControllerLink:
         """Log *trouble* once."""
         if trouble != self._trouble:
             self._trouble = trouble
-            self._host.log.warning("%s", trouble)
+            self._runtime.log.warning("%s", trouble)
 
     # ---- heartbeats, and what follows from their answers
 
@@ -343,7 +335,9 @@ class ControllerLink:
     def _beat(self) -> None:
         assert self._calls is not None, "the broker has an id"
         self._calls.controllers = self._host.controller_addresses
-        calls = self._calls.beat(self._host.now_ms(), self._header(), wall_ms=self._host.wall_ms())
+        calls = self._calls.beat(
+            self._runtime.now_ms(), self._header(), wall_ms=self._runtime.wall_ms()
+        )
         self._send(calls)
         if self._calls.trouble:
             self._report(self._calls.trouble)
@@ -390,8 +384,8 @@ class ControllerLink:
         found = self._calls.propose(
             proposal,
             self._keeper.role_epoch,
-            self._host.now_ms(),
-            wall_ms=self._host.wall_ms(),
+            self._runtime.now_ms(),
+            wall_ms=self._runtime.wall_ms(),
         )
         if isinstance(found, SetAnswer):
             self._keeper.answer(found)
@@ -408,7 +402,7 @@ class ControllerLink:
         timeout_s = self._host.config.heartbeat_timeout_ms / 1000 if is_beat else _CALL_S
         said: Decision | SetAnswer | Displaced | None
         try:
-            answer = await self._host.call(call.address, call.request, timeout_s)
+            answer = await self._runtime.client.call(call.address, call.request, timeout_s)
         except (RemotingConnectError, ArgumentError):
             said = self._calls.failed(call, was_sent=False)
         except (RemotingError, StoreClosedError):
@@ -418,7 +412,7 @@ class ControllerLink:
             if is_beat:
                 self._plan_beat(self._calls.beat_in_ms)
         await self._heed(said)
-        self._send(self._calls.due(self._host.now_ms(), wall_ms=self._host.wall_ms()))
+        self._send(self._calls.due(self._runtime.now_ms(), wall_ms=self._runtime.wall_ms()))
 
     def _plan_beat(self, in_ms: int | None) -> None:
         """Plans an early heartbeat, in place of an earlier plan."""
@@ -426,8 +420,7 @@ class ControllerLink:
             self._early_beat.cancel()
             self._early_beat = None
         if in_ms is not None:
-            loop = asyncio.get_running_loop()
-            self._early_beat = loop.call_later(in_ms / 1000, self._beat_due.set)
+            self._early_beat = self._runtime.later(in_ms / 1000, self._beat_due.set)
 
     async def _heed(self, said: Decision | SetAnswer | Displaced | None) -> None:
         assert self._keeper is not None, "it came before the calls"

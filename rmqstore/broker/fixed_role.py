@@ -7,7 +7,6 @@ nameservers name how far their logs go, until it may lead.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from collections.abc import Mapping
@@ -21,8 +20,7 @@ from rmqstore.config import BrokerConfig
 from rmqstore.errors import RemotingError, StoreError
 from rmqstore.net.addresses import Address, format_address, parse_address
 from rmqstore.net.boot import boot_id
-from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.runtime import Runtime
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup
 from rmqstore.remoting.bodies.tables import KvTable
 from rmqstore.remoting.codes import RequestCode, ResponseCode
@@ -43,12 +41,12 @@ class Host(Protocol):
     """The broker, as its fixed role uses it."""
 
     @property
-    def config(self) -> BrokerConfig:
-        """The present settings."""
+    def runtime(self) -> Runtime:
+        """The world of the broker."""
 
     @property
-    def log(self) -> IdentityLog:
-        """The log of the broker."""
+    def config(self) -> BrokerConfig:
+        """The present settings."""
 
     @property
     def store(self) -> AsyncStore:
@@ -75,9 +73,6 @@ class Host(Protocol):
     def registration_due(self) -> None:
         """Register at the nameservers soon."""
 
-    async def call(self, address: str | Address, frame: Frame, timeout: float) -> Frame:
-        """Return the answer to a request; raises as `RemotingClient.call`."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
@@ -95,11 +90,12 @@ class FixedRole:
 
     def __init__(self, broker: Host) -> None:
         self._broker = broker
-        self._tasks = Supervisor("role of a broker", log=broker.log)
+        self._runtime = broker.runtime
+        self._tasks = self._runtime.tasks("role of a broker")
         self._replica: Replica | None = None
         self._followed: str | None = None
         """The HA address of the master of this slave."""
-        self._wake = asyncio.Event()
+        self._wake = self._runtime.event()
         self.is_hidden = False
         """Whether nameservers must not know this broker: it waits, and another may be the
         master."""
@@ -138,7 +134,7 @@ class FixedRole:
     async def _lead(self, step: Lead) -> None:
         assert self._replica is not None, "the replica is open"
         if step.reason:
-            self._broker.log.warning(
+            self._runtime.log.warning(
                 "leads on in epoch %s after an unclean end: %s", step.epoch, step.reason
             )
         await self._replica.become_master(step.epoch, others_asked=step.epoch is not None)
@@ -149,7 +145,7 @@ class FixedRole:
     def _note(self, step: Wait) -> None:
         """Show why the broker waits."""
         if step.reason != self._broker.role.waits_for:
-            self._broker.log.warning("takes no messages and serves reads: %s", step.reason)
+            self._runtime.log.warning("takes no messages and serves reads: %s", step.reason)
         self._broker.set_role(Role(name="slave", broker_id=_MASTER_ID, waits_for=step.reason))
 
     async def _wait(self) -> None:
@@ -174,9 +170,7 @@ class FixedRole:
                 self.is_hidden = is_hidden
                 self._broker.registration_due()
             self._note(step)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(config.member_group_interval_ms / 1000):
-                    await self._wake.wait()
+            await self._wake.wait(config.member_group_interval_ms / 1000)
 
     async def _ask(self, config: BrokerConfig) -> _Answers:
         """Ask the nameservers for the brokers of the group, and its slaves for their ends."""
@@ -188,7 +182,7 @@ class FixedRole:
         is_answered, members = False, dict[int, str]()
         for nameserver in self._broker.nameserver_addresses:
             try:
-                answer = await self._broker.call(nameserver, query, timeout_s)
+                answer = await self._runtime.client.call(nameserver, query, timeout_s)
                 # A nameserver before 5.0 refuses the request.
                 is_answered = True
                 if answer.code == ResponseCode.SUCCESS:
@@ -196,7 +190,7 @@ class FixedRole:
             except (RemotingError, ValueError):
                 continue
         slaves = {each: at for each, at in members.items() if each != _MASTER_ID}
-        found = await asyncio.gather(
+        found = await self._runtime.gather(
             *(self._report(each, at, timeout_s) for each, at in slaves.items())
         )
         return _Answers(
@@ -209,7 +203,7 @@ class FixedRole:
         """Returns how far the log of a slave goes, None without an answer."""
         request = Frame.request(RequestCode.GET_BROKER_RUNTIME_INFO)
         with contextlib.suppress(RemotingError, ValueError, KeyError):
-            answer = await self._broker.call(address, request, timeout_s)
+            answer = await self._runtime.client.call(address, request, timeout_s)
             table = KvTable.decode(answer.raise_for_code().body).table
             return SlaveReport(broker_id, address, int(table["commitLogMaxOffset"]))
         return None

@@ -6,8 +6,6 @@ has no role while it changes from one to another, so it serves no client then.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
@@ -17,9 +15,8 @@ from rmqstore.broker.master_places import MasterSearch, other_places
 from rmqstore.broker.orders import Decision, Orders, RoleOrder
 from rmqstore.broker.roles import Role, role_by, role_during, role_with
 from rmqstore.errors import Fenced, RemotingError, StoreClosedError, StoreError
-from rmqstore.net.addresses import Address, format_address
-from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.addresses import format_address
+from rmqstore.net.runtime import Runtime
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.ha import ExchangeHaInfoHeader
@@ -39,24 +36,18 @@ class Host(Protocol):
     """The part of a broker that the keeper of its role uses."""
 
     @property
-    def log(self) -> IdentityLog:
-        """The log of this broker."""
+    def runtime(self) -> Runtime:
+        """The world of this broker."""
 
     @property
     def role(self) -> Role:
         """The present role."""
-
-    def now_ms(self) -> int:
-        """Return the time of the monotonic clock."""
 
     def set_role(self, role: Role) -> None:
         """Serve clients by *role* from now on."""
 
     def registration_due(self) -> None:
         """Register at the nameservers soon: what this broker is has changed."""
-
-    async def call(self, address: str | Address, frame: Frame, timeout: float) -> Frame:
-        """Return the answer to a request of this broker."""
 
 
 class RoleKeeper:
@@ -75,19 +66,22 @@ class RoleKeeper:
         on_change: Callable[[], None],
     ) -> None:
         self._host = host
+        self._runtime = host.runtime
+        self._log = host.runtime.log
         self._replica = replica
         self._broker_id = broker_id
         self._on_change = on_change
-        self._tasks = Supervisor("role", log=host.log)
+        self._tasks = self._runtime.tasks("role")
         self._orders = Orders(broker_id, life)
-        self._news = asyncio.Event()
+        self._news = self._runtime.event()
+        """Set when there may be something to do: a decision, another order, the end of the work."""
         self._present: RoleOrder | None = None
         """The order that is being carried out."""
         self._search: MasterSearch | None = None
         """The search for the master of the present order."""
         self._named = "", ""
         """The master that a nameserver named last, and its HA address."""
-        self._is_named = asyncio.Event()
+        self._is_named = self._runtime.event()
         self._way = ""
         """The HA address that is followed because a nameserver names it; empty for another one."""
         self._warned = ""
@@ -106,7 +100,7 @@ class RoleKeeper:
 
     async def give_way(self, reason: str) -> None:
         """End the role for good: another process has the identity of this broker."""
-        self._host.log.error("role ended, no client is served until a restart: %s", reason)
+        self._log.error("role ended, no client is served until a restart: %s", reason)
         await self.close()
         self._host.set_role(Role(broker_id=self._broker_id))
         await self._replica.close()
@@ -126,12 +120,12 @@ class RoleKeeper:
     @property
     def cannot_lead(self) -> bool:
         """Whether this broker was elected and failed to take the role a short time ago."""
-        return self._orders.cannot_lead(self._host.now_ms())
+        return self._orders.cannot_lead(self._runtime.now_ms())
 
     @property
     def _holds_lease(self) -> bool:
         end_ms = self._replica.lease_end_ms
-        return end_ms is None or self._host.now_ms() < end_ms
+        return end_ms is None or self._runtime.now_ms() < end_ms
 
     @property
     def trouble(self) -> str:
@@ -204,7 +198,7 @@ class RoleKeeper:
         try:
             await self._replica.set_sync_state_set(members, set_epoch)
         except StoreError as error:
-            self._host.log.error("cannot take the sync-state set %s: %s", sorted(members), error)
+            self._log.error("cannot take the sync-state set %s: %s", sorted(members), error)
             return
         role = self._host.role
         if self.role_epoch == epoch and set_epoch > role.set_epoch:
@@ -217,7 +211,7 @@ class RoleKeeper:
             return
         if decision.epoch != self._past_epoch and decision.epoch > self._host.role.epoch:
             self._past_epoch = decision.epoch
-            self._host.log.error(
+            self._log.error(
                 "the controllers name epoch %d, but the log of this broker knows epoch %d: they "
                 "have lost their state, or this is the directory of another group; no order "
                 "below epoch %d is followed",
@@ -233,9 +227,9 @@ class RoleKeeper:
             return
         if self._replica.role is None:
             failure = self._replica.status().failure
-            self._host.log.error("the role of %s ended: %s", role.name, failure)
+            self._log.error("the role of %s ended: %s", role.name, failure)
             self._host.set_role(Role(broker_id=self._broker_id))
-            self._orders.ended(self._host.now_ms())
+            self._orders.ended(self._runtime.now_ms())
             self._news.set()
             self._on_change()
 
@@ -244,65 +238,68 @@ class RoleKeeper:
     async def _run(self) -> None:
         while True:
             self._news.clear()
-            order = self._orders.next(self._host.now_ms())
+            order = self._orders.next(self._runtime.now_ms())
             if order is not None:
                 await self._carry_out(order)
                 continue
             retry_at_ms = self._orders.retry_at_ms
             wait_s = None
             if retry_at_ms is not None:
-                wait_s = max(0.0, (retry_at_ms - self._host.now_ms()) / 1000) + 0.001
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._news.wait()
-            except TimeoutError:
-                continue
+                wait_s = max(0.0, (retry_at_ms - self._runtime.now_ms()) / 1000) + 0.001
+            await self._news.wait(wait_s)
 
     async def _carry_out(self, order: RoleOrder) -> None:
         """Carry *order* out, unless a later one comes."""
         self._present = order
         work = self._tasks.start(self._do(order), name=f"order of epoch {order.epoch}")
-        end_ms = self._host.now_ms() + int(_LEAD_S * 1000)
+        ended = self._runtime.event()
+
+        def end(_: object) -> None:
+            ended.set()
+            self._news.set()
+
+        work.add_done_callback(end)
+        end_ms = self._runtime.now_ms() + int(_LEAD_S * 1000)
         try:
             while not work.done():
-                news = self._tasks.start(self._news.wait(), name="news")
-                await asyncio.wait(
-                    [work, news], timeout=_LEAD_S, return_when=asyncio.FIRST_COMPLETED
-                )
-                news.cancel()
+                await self._news.wait(_LEAD_S)
                 self._news.clear()
                 if not work.done() and self._is_late(order, end_ms):
                     self._orders.give_up(
-                        order, self._host.now_ms(), f"no role of master after {_LEAD_S:.0f} s"
+                        order, self._runtime.now_ms(), f"no role of master after {_LEAD_S:.0f} s"
                     )
                     self._on_change()
                 if not work.done() and self._orders.latest != order:
                     work.cancel()
-                    await asyncio.wait([work])
+                    # A second cancellation would not let the replica complete its step.
+                    await ended.wait()
         finally:
             self._present = None
+
         if work.cancelled() or work.exception() is not None:
-            self._orders.failed(order, self._host.now_ms(), "it was interrupted")
+            self._orders.failed(order, self._runtime.now_ms(), "it was interrupted")
         self._on_change()
 
     def _is_late(self, order: RoleOrder, end_ms: int) -> bool:
-        return self._orders.may_give_up(order) and self._host.now_ms() >= end_ms
+        return self._orders.may_give_up(order) and self._runtime.now_ms() >= end_ms
 
     async def _do(self, order: RoleOrder) -> None:
-        log, self._search = self._host.log, None
+        self._search = None
         try:
             if self._orders.is_own(order):
                 role = await self._become_master(order)
             else:
                 role = await self._become_slave(order)
         except Fenced as error:
-            log.error("refuses the order of epoch %d: %s", order.epoch, error)
+            self._log.error("refuses the order of epoch %d: %s", order.epoch, error)
             self._orders.refused(order)
         except StoreClosedError as error:
-            self._orders.failed(order, self._host.now_ms(), str(error))
+            self._orders.failed(order, self._runtime.now_ms(), str(error))
         except StoreError as error:
-            log.warning("order of epoch %d failed, and is tried again: %s", order.epoch, error)
-            self._orders.failed(order, self._host.now_ms(), str(error))
+            self._log.warning(
+                "order of epoch %d failed, and is tried again: %s", order.epoch, error
+            )
+            self._orders.failed(order, self._runtime.now_ms(), str(error))
         else:
             self._orders.done(order)
             self._host.set_role(role)
@@ -338,7 +335,7 @@ class RoleKeeper:
                 return found
             if search.is_out_of_reach and search.ha_address:
                 self._way = search.ha_address
-                self._host.log.warning(
+                self._log.warning(
                     "%s does not answer; its log is copied from %s, which a nameserver names",
                     search.master,
                     search.ha_address,
@@ -349,10 +346,8 @@ class RoleKeeper:
             if search.trouble != self._warned:
                 self._warned = search.trouble
                 if self._warned:
-                    self._host.log.warning("%s", self._warned)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._is_named.wait()
+                    self._log.warning("%s", self._warned)
+            await self._is_named.wait(pause_s)
             pause_s = min(2 * pause_s, _HA_PAUSE_S_MAX)
 
     async def _ask_master(self, search: MasterSearch) -> str | None:
@@ -361,7 +356,7 @@ class RoleKeeper:
         for place in search.places:
             request = Frame.request(RequestCode.EXCHANGE_BROKER_HA_INFO)
             try:
-                answer = await self._host.call(place, request, _HA_TIMEOUT_S)
+                answer = await self._runtime.client.call(place, request, _HA_TIMEOUT_S)
                 answer.raise_for_code()
                 found = ExchangeHaInfoHeader.from_fields(answer.ext_fields)
             except RemotingError as error:
@@ -370,7 +365,7 @@ class RoleKeeper:
             if search.is_master(place, found.master_address):
                 search.answered()
                 if place != search.places[0] and found.master_ha_address:
-                    self._host.log.warning(
+                    self._log.warning(
                         "%s does not answer; its broker is reached at %s",
                         search.master,
                         format_address(place),

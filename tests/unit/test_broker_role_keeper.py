@@ -11,8 +11,8 @@ from rmqstore.broker.orders import Decision
 from rmqstore.broker.role_keeper import RoleKeeper
 from rmqstore.broker.roles import Role
 from rmqstore.net.addresses import parse_address
-from rmqstore.net.identity_log import IdentityLog
 from rmqstore.replication.protocol.events import HaState
+from tests.support.virtual import VirtualProcess
 
 MASTER, OTHER = "198.51.100.1:10911", "198.51.100.2:10911"
 WAY, NEW = "10.0.0.1:10912", "10.0.0.1:10999"
@@ -21,7 +21,7 @@ WAY, NEW = "10.0.0.1:10912", "10.0.0.1:10999"
 def slave_by(way: str, state: HaState) -> RoleKeeper:
     """Return the keeper of a slave that copies the log from *way*, in that state."""
     role = Role(name="slave", broker_id=2, epoch=5, master_address=parse_address(MASTER))
-    host: Any = SimpleNamespace(log=IdentityLog("tests", "broker b"), role=role, now_ms=lambda: 0)
+    host: Any = SimpleNamespace(runtime=VirtualProcess().runtime, role=role)
     status = SimpleNamespace(master=SimpleNamespace(state=state))
     replica: Any = SimpleNamespace(role="slave", epoch=5, status=lambda: status)
     keeper = RoleKeeper(host, replica, 2, life=7, on_change=lambda: None)
