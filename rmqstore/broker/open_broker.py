@@ -166,6 +166,10 @@ class OpenBroker:
         """Make *role* the present role: clients are served in it from now on."""
         self.reigns.take(role)
 
+    async def former_services_stopped(self) -> None:
+        """Return when no service of a former role acts any more, at the latest after 3 s."""
+        await self.services.stopped()
+
     def _role_changed(self, role: Role) -> None:
         self.metadata.take_role(role)
         self.services.take(role)

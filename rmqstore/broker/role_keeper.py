@@ -46,6 +46,9 @@ class Host(Protocol):
     def set_role(self, role: Role) -> None:
         """Serve clients by *role* from now on."""
 
+    async def former_services_stopped(self) -> None:
+        """Return when no service of a former role acts any more, or does not stop in time."""
+
     def registration_due(self) -> None:
         """Register at the nameservers soon: what this broker is has changed."""
 
@@ -306,6 +309,7 @@ class RoleKeeper:
 
     async def _become_master(self, order: RoleOrder) -> Role:
         self._host.set_role(role_during(self._host.role, order))
+        await self._host.former_services_stopped()
         await self._replica.become_master(
             order.epoch, members=order.members, set_epoch=order.set_epoch
         )
@@ -313,6 +317,7 @@ class RoleKeeper:
 
     async def _become_slave(self, order: RoleOrder) -> Role:
         self._host.set_role(role_during(self._host.role, order))
+        await self._host.former_services_stopped()
         if self._replica.role == "master" and self._broker_id not in order.members:
             # The set without this broker ends its role, before the new master answers.
             await self._replica.set_sync_state_set(order.members, order.set_epoch)
