@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Collection, Iterable
 
 from rmqstore.controller.group import Group
 from rmqstore.errors import StoreError
+from rmqstore.net.runtime import Runtime
 from rmqstore.net.supervisor import Supervisor
-from rmqstore.net.tls import TlsClient
 from rmqstore.remoting.bodies.controller import SyncStateSetBody
-from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.controller import NotifyBrokerRoleChangedRequestHeader
@@ -24,18 +21,11 @@ _PAUSES_S = (0.2, 1.0, 3.0)
 
 
 class Notices:
-    """Sends the newest notice to each address, on separate connections."""
+    """Sends the newest notice to each address; an unreachable broker delays no other."""
 
-    def __init__(
-        self,
-        tasks: Supervisor,
-        log: logging.LoggerAdapter[logging.Logger],
-        *,
-        tls: TlsClient | None = None,
-    ) -> None:
+    def __init__(self, tasks: Supervisor, runtime: Runtime) -> None:
         self._tasks = tasks
-        self._log = log
-        self._client = RemotingClient(tls=tls)
+        self._runtime = runtime
         self._waiting: dict[str, Frame] = {}
         """Notices by address; the notice of a later epoch replaces an earlier notice."""
 
@@ -74,19 +64,15 @@ class Notices:
             while True:
                 notice = self._waiting[address]
                 try:
-                    await self._client.send_one_way(address, notice, timeout=_TIMEOUT_S)
+                    await self._runtime.client.send_one_way(address, notice, timeout=_TIMEOUT_S)
                 except StoreError as error:
                     pause = next(pauses, None)
                     if pause is None:
-                        self._log.warning("%s was not notified: %s", address, error)
+                        self._runtime.log.warning("%s was not notified: %s", address, error)
                         return
-                    await asyncio.sleep(pause)
+                    await self._runtime.sleep(pause)
                     continue
                 if self._waiting[address] is notice:
                     return
         finally:
             del self._waiting[address]
-
-    async def close(self) -> None:
-        """Close the connections; waiting notices are dropped."""
-        await self._client.close()

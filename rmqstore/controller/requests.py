@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from rmqstore.arguments import INT32_MAX
-from rmqstore.config import ControllerConfig, with_changes
+from rmqstore.config import ControllerConfig
 from rmqstore.controller.commands import Command, Terms
 from rmqstore.controller.group import Group
 from rmqstore.controller.leader import Election, Leader, Waiting
@@ -141,8 +141,8 @@ class Host(Protocol):
     ) -> tuple[Election, Group | None]:
         """Hold an election. Return it, and the group afterwards if it took effect."""
 
-    async def configure(self, config: ControllerConfig, changes: Mapping[str, str]) -> None:
-        """Replace the configuration, first in its file. Raises DiskError."""
+    async def configure(self, changes: Mapping[str, str]) -> None:
+        """Change settings, first in their file. Raises ConfigError, DiskError."""
 
 
 class Requests:
@@ -517,7 +517,7 @@ class Requests:
                 "it in the controller's file and start the controller again"
             )
         try:
-            await self._host.configure(with_changes(config, changes), changes)
+            await self._host.configure(changes)
         except ConfigError as error:
             raise _invalid("; ".join(error.violations)) from error
         except DiskError as error:

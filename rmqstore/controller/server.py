@@ -8,7 +8,6 @@ Any number of controllers may run on one loop, each with a directory of its own.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import secrets
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqstore.config import ControllerConfig
+from rmqstore.config import ControllerConfig, with_changes
 from rmqstore.controller.commands import Command, decode_command, encode_command
 from rmqstore.controller.decisions import Decisions, NotWritten, not_leader
 from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
@@ -39,8 +38,10 @@ from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
 from rmqstore.net.one_run import OneRun
-from rmqstore.net.supervisor import Supervisor, TaskFailure
+from rmqstore.net.runtime import LoopRuntime, Task, Timer
+from rmqstore.net.supervisor import TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
+from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.headers.controller import GetControllerMetadataResponseHeader
@@ -89,34 +90,40 @@ class Controller(OneRun):
         config_file: str | os.PathLike[str] | None = None,
         tls: TlsServer | None = None,
         client_tls: TlsClient | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        runtime: LoopRuntime | None = None,
+        serve: Callable[..., RemotingServer] = RemotingServer,
     ) -> None:
-        super().__init__(
-            "controller", IdentityLog("rmqstore.controller", f"controller {config.self_id}")
-        )
+        self._client: RemotingClient | None = None
+        if runtime is None:
+            log = IdentityLog("rmqstore.controller")
+            self._client = RemotingClient(tls=client_tls)
+            runtime = LoopRuntime("controller", log=log, client=self._client)
+        self.runtime = runtime
+        runtime.log.identity = f"{runtime.log.identity} controller {config.self_id}".strip()
+        super().__init__("controller", runtime.log)
+        self._serve = serve
         self.config = config
         self.state = ControllerState()
         self.liveness = Liveness()
         self._config_file = None if config_file is None else Path(config_file)
         self._tls = tls
-        self._clock = clock
         self._process_id = secrets.token_hex(8)
         self._engine: Engine | None = None
         self._leader: Leader | None = None
         self._server: RemotingServer | None = None
         self._metrics = ControllerMetrics()
         self._endpoint = MetricsEndpoint.from_config(config, self._families)
-        self._tasks = Supervisor("controller", log=self.log)
+        self._tasks = runtime.tasks("controller")
         self._client_tls = client_tls
-        self._notices = Notices(self._tasks, self.log, tls=client_tls)
+        self._notices = Notices(self._tasks, runtime)
         self._silent: dict[str, int] = {}
         """The master of each group that did not answer the last query."""
         self._decisions = Decisions(self)
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, Timer] = {}
         self._watched: set[RemotingConnection] = set()
         self._reported: dict[str, Waiting] = {}
         """The last logged state of the waiting groups."""
-        self._files = asyncio.Lock()
+        self._files = runtime.lock()
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **options: Any) -> Controller:
@@ -170,7 +177,8 @@ class Controller(OneRun):
         )
 
     async def _start(self) -> None:
-        self.config = await asyncio.to_thread(stored_config, self.config, RUNNING_KEYS)
+        runtime = self.runtime
+        self.config = await runtime.on_disk(lambda: stored_config(self.config, RUNNING_KEYS))
         place, engine = _place_of(self.config), _make_engine(self.config)
         engine.watch(self._leadership_changed)
         await engine.start(self._apply, self.state.snapshot, self.state.restore)
@@ -179,7 +187,7 @@ class Controller(OneRun):
         handlers = Requests(self).dispatched(observe=observe, clock=time.perf_counter)
         if self._endpoint is not None:
             await self._endpoint.start()
-        server = RemotingServer(place, handlers, tls=self._tls)
+        server = self._serve(place, handlers, tls=self._tls)
         server.start()
         self._server = server
         self._tasks.start(self._pulse(), name="pulse")
@@ -197,7 +205,9 @@ class Controller(OneRun):
         if self._endpoint is not None:
             await self._endpoint.close()
         await self._tasks.close()
-        await self._notices.close()
+        if self._client is not None:
+            await self._client.close()
+            self.runtime.close()
         if self._engine is not None:
             await self._engine.close()
             self.log.info("closed")
@@ -231,7 +241,7 @@ class Controller(OneRun):
 
     def now_ms(self) -> int:
         """Return the time of the monotonic clock. Each call shows that this node runs."""
-        now_ms = int(self._clock() * 1000)
+        now_ms = self.runtime.now_ms()
         self.liveness.ran(now_ms)
         return now_ms
 
@@ -324,15 +334,15 @@ class Controller(OneRun):
 
     async def sleep(self, ms: int) -> None:
         """Wait on the event loop."""
-        await asyncio.sleep(ms / 1000)
+        await self.runtime.sleep(ms / 1000)
 
-    def carry_out(self, work: Coroutine[Any, Any, None], *, group: str) -> asyncio.Task[Any]:
+    def carry_out(self, work: Coroutine[Any, Any, None], *, group: str) -> Task[Any]:
         """Run *work* in a supervised task."""
         return self._tasks.start(work, name=f"decision for {group}")
 
-    async def finished(self, work: asyncio.Task[Any]) -> None:
+    async def finished(self, work: Task[Any]) -> None:
         """Wait for the end of a task."""
-        await asyncio.wait([work])
+        await self.runtime.ended(work)
 
     async def serves(self, group: str, broker_id: int) -> bool:
         """Query a broker whether it is the master of *group*; return False without an answer."""
@@ -405,35 +415,37 @@ class Controller(OneRun):
             self.review(group)
 
         delay_s = max(0.0, (at_ms - self.now_ms()) / 1000)
-        self._timers[group] = asyncio.get_running_loop().call_later(delay_s, review)
+        self._timers[group] = self.runtime.later(delay_s, review)
 
     async def _pulse(self) -> None:
         while True:
             self.now_ms()
-            await asyncio.sleep(PULSE_MS / 1000)
+            await self.runtime.sleep(PULSE_MS / 1000)
 
     async def _scan_brokers(self) -> None:
         while True:
-            await asyncio.sleep(self.config.scan_brokers_interval_ms / 1000)
+            await self.runtime.sleep(self.config.scan_brokers_interval_ms / 1000)
             for group, broker_id in self.liveness.expire(self.now_ms()):
                 self.log.warning("broker %d of %s sends no heartbeats", broker_id, group)
                 self.review(group)
 
     async def _scan_masters(self) -> None:
         while True:
-            await asyncio.sleep(self.config.scan_masters_interval_ms / 1000)
+            await self.runtime.sleep(self.config.scan_masters_interval_ms / 1000)
             for group in self.state.groups():
                 self.review(group.name)
 
     # Configuration.
 
-    async def configure(self, config: ControllerConfig, changes: Mapping[str, str]) -> None:
-        """Replace the configuration, first in its file. Raises DiskError."""
+    async def configure(self, changes: Mapping[str, str]) -> None:
+        """Change settings, first in their file. Raises ConfigError, DiskError; then nothing has
+        changed."""
         async with self._files:
-            await asyncio.to_thread(save_changes, config, self._config_file, changes)
-            self.config = config
+            changed = with_changes(self.config, changes)
+            await self.runtime.on_disk(lambda: save_changes(changed, self._config_file, changes))
+            self.config = changed
             if self._leader is not None:
-                self._leader.allows_unclean = config.elect_unclean_master
+                self._leader.allows_unclean = changed.elect_unclean_master
 
 
 def _place_of(config: ControllerConfig) -> Address:

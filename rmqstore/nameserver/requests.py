@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from rmqstore.config import NameserverConfig, format_properties, parse_properties, with_changes
+from rmqstore.config import NameserverConfig, format_properties, parse_properties
 from rmqstore.errors import ConfigError, DiskError, RemotingFrameError, RequestRefused
 from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.request_table import ROWS
@@ -101,8 +101,8 @@ class Host(Protocol):
     async def change_kv(self, change: Callable[[KvConfig], KvConfig]) -> None:
         """Change the key-value configuration; durable on return. Raises DiskError."""
 
-    async def configure(self, config: NameserverConfig, changes: Mapping[str, str]) -> None:
-        """Replace the configuration, and write *changes* to its file. Raises DiskError."""
+    async def configure(self, changes: Mapping[str, str]) -> None:
+        """Change settings, first in their file. Raises ConfigError, DiskError."""
 
 
 class Requests:
@@ -377,7 +377,7 @@ class Requests:
                 "the nameserver's file and start the nameserver again"
             )
         try:
-            await self._host.configure(with_changes(config, changes), changes)
+            await self._host.configure(changes)
         except ConfigError as error:
             raise _refused("; ".join(error.violations)) from error
         except DiskError as error:

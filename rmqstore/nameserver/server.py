@@ -9,7 +9,6 @@ register again within their period, 30 seconds by default.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections import deque
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rmqstore.config import NameserverConfig
+from rmqstore.config import NameserverConfig, with_changes
 from rmqstore.errors import RemotingError
 from rmqstore.exports import renamed
 from rmqstore.nameserver.kv import KvConfig
@@ -36,7 +35,7 @@ from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
 from rmqstore.net.one_run import OneRun
-from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.runtime import LoopRuntime
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
@@ -62,7 +61,8 @@ class Nameserver(OneRun):
 
     *config_file* is the file that a configuration changed by UPDATE_NAMESRV_CONFIG is written to
     where configStorePath is empty; without both, changes are lost when the process ends. *tls* sets
-    the TLS mode of the server, *client_tls* the TLS of notifications to brokers.
+    the TLS mode of the server, *client_tls* the TLS of notifications to brokers. A *runtime* that
+    is given stays open; *serve* makes the server of its requests.
 
     Entering raises ArgumentError where the address cannot be used, CorruptionError where
     kvConfig.json is damaged; then nothing stays open.
@@ -75,27 +75,35 @@ class Nameserver(OneRun):
         config_file: str | os.PathLike[str] | None = None,
         tls: TlsServer | None = None,
         client_tls: TlsClient | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        runtime: LoopRuntime | None = None,
+        serve: Callable[..., RemotingServer] = RemotingServer,
     ) -> None:
-        super().__init__("nameserver", IdentityLog("rmqstore.nameserver", "namesrv not started"))
+        self._client: RemotingClient | None = None
+        if runtime is None:
+            log = IdentityLog("rmqstore.nameserver")
+            self._client = RemotingClient(tls=client_tls)
+            runtime = LoopRuntime("nameserver", log=log, client=self._client)
+        self.runtime = runtime
+        self._prefix = runtime.log.identity
+        runtime.log.identity = f"{self._prefix} namesrv not started".strip()
+        super().__init__("nameserver", runtime.log)
+        self._serve = serve
         self.config = config or NameserverConfig()
         self.kv = KvConfig()
         self._config_file = None if config_file is None else Path(config_file)
         self._tls = tls
-        self._clock = clock
         self._table = RouteTable(_options(self.config))
         self._requests = Requests(self._table, self)
         self._server: RemotingServer | None = None
         self._metrics = NameserverMetrics()
         self._endpoint = MetricsEndpoint.from_config(self.config, self._families)
-        self._client = RemotingClient(tls=client_tls)
-        self._tasks = Supervisor("nameserver", log=self.log)
+        self._tasks = runtime.tasks("nameserver")
         self._started_ms = 0
 
         self._connections: dict[int, RemotingConnection] = {}
         """Connections over which brokers sent requests, by number."""
         self._notifications: dict[str, deque[Frame]] = {}
-        self._files = asyncio.Lock()
+        self._files = runtime.lock()
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **options: Any) -> Nameserver:
@@ -131,16 +139,17 @@ class Nameserver(OneRun):
         return self._table
 
     async def _start(self) -> None:
-        self.config = await asyncio.to_thread(stored_config, self.config, RUNNING_KEYS)
+        runtime = self.runtime
+        self.config = await runtime.on_disk(lambda: stored_config(self.config, RUNNING_KEYS))
         self._table.configure(_options(self.config))
         if self.config.kv_config_path:
-            self.kv = await asyncio.to_thread(KvFile(self.config.kv_config_path).load)
+            self.kv = await runtime.on_disk(KvFile(self.config.kv_config_path).load)
         self._started_ms = self.now_ms()
         observe = None if self._endpoint is None else self._metrics.observe
         handlers = self._requests.dispatched(observe=observe, clock=time.perf_counter)
         if self._endpoint is not None:
             await self._endpoint.start()
-        server = RemotingServer(
+        server = self._serve(
             (self.config.bind_address, self.config.listen_port),
             handlers,
             tls=self._tls,
@@ -148,7 +157,7 @@ class Nameserver(OneRun):
         )
         server.start()
         self._server = server
-        self.log.identity = f"namesrv {format_address(server.address)}"
+        self.log.identity = f"{self._prefix} namesrv {format_address(server.address)}".strip()
         self._tasks.start(self._scan(), name="scan")
         self.log.info("started")
         if self._endpoint is not None:
@@ -160,7 +169,9 @@ class Nameserver(OneRun):
             await self._server.close()
         if self._endpoint is not None:
             await self._endpoint.close()
-        await self._client.close()
+        if self._client is not None:
+            await self._client.close()
+            self.runtime.close()
         if self._server is not None:
             self.log.info("closed")
 
@@ -173,7 +184,7 @@ class Nameserver(OneRun):
 
     def now_ms(self) -> int:
         """Return the time of the monotonic clock."""
-        return int(self._clock() * 1000)
+        return self.runtime.now_ms()
 
     def number_of(self, connection: RemotingConnection) -> int:
         """Return the number of a connection, above the numbers of connections accepted earlier."""
@@ -199,15 +210,17 @@ class Nameserver(OneRun):
             changed = change(self.kv)
             if self.config.kv_config_path and changed != self.kv:
                 file = KvFile(self.config.kv_config_path)
-                await asyncio.to_thread(file.save, changed)
+                await self.runtime.on_disk(lambda: file.save(changed))
             self.kv = changed
 
-    async def configure(self, config: NameserverConfig, changes: Mapping[str, str]) -> None:
-        """Replace the configuration, first in its file."""
+    async def configure(self, changes: Mapping[str, str]) -> None:
+        """Change settings, first in their file. Raises ConfigError, DiskError; then nothing has
+        changed."""
         async with self._files:
-            await asyncio.to_thread(save_changes, config, self._config_file, changes)
-            self.config = config
-            self._table.configure(_options(config))
+            changed = with_changes(self.config, changes)
+            await self.runtime.on_disk(lambda: save_changes(changed, self._config_file, changes))
+            self.config = changed
+            self._table.configure(_options(changed))
         self.log.info("configuration changed: %s", ", ".join(sorted(changes)))
 
     # -- Connections, time, notifications.
@@ -219,7 +232,7 @@ class Nameserver(OneRun):
 
     async def _scan(self) -> None:
         while True:
-            await asyncio.sleep(self.config.scan_interval_ms / 1000)
+            await self.runtime.sleep(self.config.scan_interval_ms / 1000)
             effects = self._table.expire(self.now_ms())
             if effects:
                 self.log.warning("brokers expired: %s", effects)
@@ -255,7 +268,7 @@ class Nameserver(OneRun):
         try:
             while waiting:
                 try:
-                    await self._client.send_one_way(
+                    await self.runtime.client.send_one_way(
                         address, waiting.popleft(), timeout=_NOTIFY_TIMEOUT_S
                     )
                 except (RemotingError, ValueError) as error:

@@ -152,6 +152,9 @@ class Runtime(Protocol):
         """Return the results of *works*, which run at the same time. The first exception is raised;
         the others continue."""
 
+    async def ended(self, work: Task[Any]) -> None:
+        """Return when *work* has ended, in any way."""
+
     async def on_disk(self, function: Callable[[], T]) -> T:
         """Return the result of *function*, which may write files and block. Functions run one at a
         time, in the order of the calls. Cancelling the call does not stop the function."""
@@ -224,6 +227,9 @@ class LoopRuntime:
 
     async def gather(self, *works: Awaitable[T]) -> list[T]:
         return list(await asyncio.gather(*works))
+
+    async def ended(self, work: Task[Any]) -> None:
+        await asyncio.wait([work])
 
     async def on_disk(self, function: Callable[[], T]) -> T:
         if self._worker is None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from rmqstore.config import ControllerConfig
+from rmqstore.config import ControllerConfig, with_changes
 from rmqstore.controller.commands import Command, decode_command, encode_command
 from rmqstore.controller.decisions import Decisions, NotWritten, not_leader
 from rmqstore.controller.group import Group
@@ -230,11 +230,11 @@ class ServedNode(Node):
     def watch(self, connection: Any) -> None:
         """Do nothing: single messages have no connection that could close."""
 
-    async def configure(self, config: ControllerConfig, changes: Mapping[str, str]) -> None:
+    async def configure(self, changes: Mapping[str, str]) -> None:
         """Use another configuration, until this life ends."""
-        self.config = config
+        self.config = with_changes(self.config, changes)
         if self.leader is not None:
-            self.leader.allows_unclean = config.elect_unclean_master
+            self.leader.allows_unclean = self.config.elect_unclean_master
 
     async def leads(self) -> bool:
         """Return True once it is certain that this node led after the call began; else never

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from rmqstore.config import NameserverConfig
+from rmqstore.config import NameserverConfig, with_changes
 from rmqstore.errors import RequestRefused
 from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.requests import Requests
@@ -225,6 +225,6 @@ class NameserverNode:
         """Change the key-value configuration, until this life ends."""
         self.kv = change(self.kv)
 
-    async def configure(self, config: NameserverConfig, changes: Mapping[str, str]) -> None:
+    async def configure(self, changes: Mapping[str, str]) -> None:
         """Use another configuration, until this life ends."""
-        self.config = config
+        self.config = with_changes(self.config, changes)

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
 from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.runtime import Client, Event, Readable, Reader, Timer
+from rmqstore.net.runtime import Client, Event, Readable, Reader, Task, Timer
 from rmqstore.net.supervisor import Supervisor
 
 __all__ = ["Clock", "VirtualRuntime"]
@@ -66,6 +66,9 @@ class VirtualRuntime:
 
     async def gather(self, *works: Awaitable[T]) -> list[T]:
         return list(await asyncio.gather(*works))
+
+    async def ended(self, work: Task[Any]) -> None:
+        await asyncio.wait([work])
 
     async def on_disk(self, function: Callable[[], T]) -> T:
         async with self._disk:

@@ -184,6 +184,21 @@ def test_pure_modules_import_no_clock_chance_thread_or_socket() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_servers_run_over_a_runtime_and_know_no_event_loop() -> None:
+    """See "Code that runs" in docs/architecture.md. Engines wrap libraries with loops of theirs."""
+    servers = re.compile(r"rmqstore\.(broker|nameserver|controller)(?!\.engines)\b")
+    own_loops = re.compile(r"(.*\.)?(node|server)")
+    modules = [each for each in MODULES if servers.match(each) and not own_loops.fullmatch(each)]
+    wrong = [
+        f"{MODULES[module]}:{line}: imports {name}"
+        for module in modules
+        for line, name in _imports(module)
+        if name.split(".")[0] in ("asyncio", "threading", "concurrent")
+    ]
+    assert modules
+    assert not wrong, "\n".join(wrong)
+
+
 def test_operations_of_a_broker_know_no_frames_headers_or_connections() -> None:
     codes_and_values = ("rmqstore.remoting.codes", "rmqstore.remoting.bodies")
     of_requests = (

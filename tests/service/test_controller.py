@@ -27,6 +27,7 @@ from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.server import RemotingServer
 from tests.service.remoting_peers import on_loop
+from tests.support.loops import runtime_with
 from tests.support.waiting import WAIT_S, until
 
 GROUP = {"clusterName": "c", "brokerName": "b"}
@@ -260,7 +261,7 @@ async def test_controller_that_was_stopped_replaces_no_master_before_it_reads_it
     async with (
         Controller(
             config_of(tmp_path / "log", scan_masters_interval_ms=20),
-            clock=lambda: time.monotonic() + ahead_s,
+            runtime=runtime_with(lambda: time.monotonic() + ahead_s),
         ) as controller,
         brokers_of(controller, 1, 2) as brokers,
     ):

@@ -28,6 +28,7 @@ from rmqstore.remoting.headers.kv import ORDER_TOPICS
 from rmqstore.remoting.headers.registration import RegisterBrokerRequestHeader
 from rmqstore.remoting.server import RemotingServer
 from tests.service.server_processes import errors_until_signal, refusal
+from tests.support.loops import runtime_with
 from tests.support.nameserver_host import registration
 from tests.support.waiting import WAIT_S, until
 
@@ -292,7 +293,7 @@ def test_a_silent_broker_expires_and_its_connection_is_closed() -> None:
         now = 0.0
         config = NameserverConfig(**LOCAL, scan_interval_ms=10)
         async with (
-            Nameserver(config, clock=lambda: now) as nameserver,
+            Nameserver(config, runtime=runtime_with(lambda: now)) as nameserver,
             Peer(nameserver) as peer,
         ):
             await peer.register(0, "10.0.0.1:1")
@@ -313,7 +314,10 @@ def test_routes_are_refused_while_brokers_may_still_register() -> None:
     async def work() -> None:
         now = 0.0
         config = NameserverConfig(**LOCAL, wait_for_service=True)
-        async with Nameserver(config, clock=lambda: now) as nameserver, Peer(nameserver) as peer:
+        async with (
+            Nameserver(config, runtime=runtime_with(lambda: now)) as nameserver,
+            Peer(nameserver) as peer,
+        ):
             await peer.register(0, "10.0.0.1:1")
             early = await peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
             assert (early.code, early.remark) == (

@@ -7,9 +7,12 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.runtime import LoopRuntime
+from rmqstore.remoting.client import RemotingClient
 from tests.support.waiting import WAIT_S, until
 
-__all__ = ["on_loop"]
+__all__ = ["on_loop", "runtime_with"]
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -30,3 +33,10 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
         asyncio.run(main())
 
     return run
+
+
+def runtime_with(clock: Callable[[], float]) -> LoopRuntime:
+    """Return the world of a server whose monotonic clock is *clock*, in seconds."""
+    return LoopRuntime(
+        "test", log=IdentityLog("rmqstore.test"), client=RemotingClient(), clock=clock
+    )

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rmqstore.config import NameserverConfig
+from rmqstore.config import NameserverConfig, with_changes
 from rmqstore.errors import RequestRefused
 from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.requests import Requests
@@ -47,8 +47,8 @@ class FakeHost:
     async def change_kv(self, change: Callable[[KvConfig], KvConfig]) -> None:
         self.kv = change(self.kv)
 
-    async def configure(self, config: NameserverConfig, changes: Mapping[str, str]) -> None:
-        self.config = config
+    async def configure(self, changes: Mapping[str, str]) -> None:
+        self.config = with_changes(self.config, changes)
 
     async def answer(self, request: Frame, *, connection: int = 1) -> Frame:
         """Return the answer to *request*, as a server gives it."""
