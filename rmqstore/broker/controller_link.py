@@ -30,6 +30,7 @@ from rmqstore.broker.identity import (
 from rmqstore.broker.identity_files import IdentityFiles
 from rmqstore.broker.leader_search import LeaderSearch
 from rmqstore.broker.orders import Decision
+from rmqstore.broker.parts import Parts
 from rmqstore.broker.role_keeper import RoleKeeper
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import (
@@ -40,7 +41,6 @@ from rmqstore.errors import (
     StoreClosedError,
 )
 from rmqstore.net.addresses import Address, format_address
-from rmqstore.net.boot import boot_id
 from rmqstore.net.runtime import Timer
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -80,6 +80,10 @@ class Host(role_keeper.Host, Protocol):
         """The controllers, as "host:port"."""
 
     @property
+    def parts(self) -> Parts:
+        """What reaches the world."""
+
+    @property
     def store(self) -> AsyncStore:
         """The open store."""
 
@@ -101,7 +105,7 @@ class ControllerLink:
         config = host.config
         self._group = GroupName(config.cluster_name, config.name)
         path = config.identity_path or Path(config.store.root_path, "brokerIdentity")
-        self._files = IdentityFiles(path, self._group)
+        self._files = IdentityFiles(path, self._group, folder_of=host.parts.folder)
         self._tasks = self._runtime.tasks("controller link")
         self._calls: ControllerCalls | None = None
         self._keeper: RoleKeeper | None = None
@@ -157,7 +161,7 @@ class ControllerLink:
             broker_id = await self._obtain_id(kept.application)
         elif kept.restored:
             await self._runtime.on_disk(partial(self._files.save_identity, broker_id))
-        self._boot = await self._runtime.in_thread(boot_id)
+        self._boot = await self._runtime.in_thread(self._host.parts.boot)
         life = await self._runtime.on_disk(
             partial(
                 self._files.begin_life,

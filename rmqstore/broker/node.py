@@ -29,7 +29,7 @@ from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
 from rmqstore.net.one_run import OneRun
-from rmqstore.net.runtime import LoopRuntime
+from rmqstore.net.runtime import LoopRuntime, Runtime
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.dispatch import FrameHandler, dispatched
@@ -64,23 +64,24 @@ class Broker(OneRun):
         config_file: str | os.PathLike[str] | None = None,
         tls: TlsServer | None = None,
         client_tls: TlsClient | None = None,
-        runtime: LoopRuntime | None = None,
+        runtime: Runtime | None = None,
         parts: Parts | None = None,
     ) -> None:
         self._settings = Settings(config, config_file)
         self._tls = tls
         self._parts = parts or Parts()
         self._client: RemotingClient | None = None
+        self._stack = AsyncExitStack()
         if runtime is None:
             log = IdentityLog("rmqstore.broker")
             self._client = RemotingClient(tls=client_tls)
-            runtime = LoopRuntime("broker", log=log, client=self._client)
+            runtime = own = LoopRuntime("broker", log=log, client=self._client)
+            self._stack.callback(own.close)
         self.runtime = runtime
         prefix = runtime.log.identity
         runtime.log.identity = f"{prefix} broker {self.config.name}".strip()
         super().__init__("broker", runtime.log)
         self._endpoint = MetricsEndpoint.from_config(self.config, self._families)
-        self._stack = AsyncExitStack()
         self._open: OpenBroker | None = None
 
     @classmethod
@@ -92,8 +93,6 @@ class Broker(OneRun):
 
     async def _start(self) -> None:
         stack, settings = self._stack, self._settings
-        if self._client is not None:
-            stack.callback(self.runtime.close)
         await settings.load(self.runtime)
 
         # Each record has the address of the server, so it is bound before the store opens. Clients

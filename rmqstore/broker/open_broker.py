@@ -88,7 +88,7 @@ class OpenBroker:
         self.log = runtime.log
         self.store = store
         self._settings = settings
-        self._parts = parts
+        self.parts = parts
         self.server = server
         self._tasks = runtime.tasks("broker")
         self.metrics = BrokerMetrics()
@@ -141,7 +141,7 @@ class OpenBroker:
         """Open the replica of the store under its id, with further *options* of `Replica`."""
         assert self.replica is None, "a broker has one replica"
         config = self.config
-        self.replica = await self._parts.replica(
+        self.replica = await self.parts.replica(
             self.store.store,
             broker_id=broker_id,
             listen=(config.bind_address, config.replica.ha_listen_port),

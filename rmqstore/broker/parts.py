@@ -1,17 +1,20 @@
-"""What a broker is made of that reaches the world: its server, its store and its replica.
+"""What a broker is made of that reaches the world: its server, its store, its replica, its files.
 
 The simulator gives others, on a simulated network and disk.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmqstore.aio import AsyncStore
 from rmqstore.config import Configuration
+from rmqstore.net.boot import boot_id
 from rmqstore.remoting.server import RemotingServer
 from rmqstore.replication.runtime.replica import Replica
+from rmqstore.store.folder import DiskFolder, Folder
 
 __all__ = ["Parts"]
 
@@ -28,3 +31,7 @@ class Parts:
     store: Callable[[Configuration], AsyncStore] = _store
     """Returns the store of these settings; entering it opens it."""
     replica: Callable[..., Replica] = Replica
+    folder: Callable[[str | os.PathLike[str]], Folder] = DiskFolder
+    """Returns the folder at a path."""
+    boot: Callable[[], str] = boot_id
+    """Returns the id of the present boot of the machine, and may block."""

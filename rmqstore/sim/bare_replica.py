@@ -8,7 +8,6 @@ from typing import Any
 
 from rmqstore.broker.controller_calls import Outcome, SetAnswer
 from rmqstore.broker.orders import Decision, Orders, RoleOrder
-from rmqstore.broker.roles import Role, role_by, role_during, role_with
 from rmqstore.errors import ArgumentError, Fenced
 from rmqstore.remoting.headers.controller import ControllerHeartbeatRequestHeader
 from rmqstore.replication.group.group import Effect as GroupEffect
@@ -39,7 +38,6 @@ class BareReplica(Replica):
                 self.number, self.life, send, is_learner=self.is_learner
             )
             self._now.orders = Orders(self.number, self.life)
-            self._now.role = Role(broker_id=self.number)
         self._heartbeat(self.life)
         self._timeline.after(self._shape.flush_ms * 1000, self._enter, self.life, self._flush, True)
 
@@ -141,8 +139,6 @@ class BareReplica(Replica):
                 decision, role_epoch=role_epoch, set_epoch=node.group.sync_state_set.set_epoch
             ):
                 self._confirm_set(decision.members, decision.set_epoch)
-            elif process.role.name == "slave" and decision.epoch == process.role.epoch:
-                self._set_role(role_with(process.role, decision.members, decision.set_epoch))
         node = process.node
         if isinstance(node, MasterNode) and orders.renews_lease(decision, role_epoch=self.epoch):
             lease = node.group.policy.lease
@@ -152,7 +148,6 @@ class BareReplica(Replica):
                 self._witness.on_lease(self)
 
     def _obey_order(self, orders: Orders, order: RoleOrder) -> None:
-        self._set_role(role_during(self._now.role, order))
         try:
             if orders.is_own(order):
                 change = self._now.roles.become_master(
@@ -167,12 +162,10 @@ class BareReplica(Replica):
 
         def done() -> None:
             orders.done(order)
-            self._set_role(role_by(order, self.number))
             self._witness.on_obeyed(self, order.epoch)
 
         def failed() -> None:
             orders.failed(order, self.clock.monotonic_ms(), "the disk refused a step")
-            self._set_role(Role(broker_id=self.number))
 
         self._change(change, done, failed=failed)
 
@@ -252,12 +245,6 @@ class BareReplica(Replica):
         self._change_group(
             lambda group, now_ms: group.confirm_set(members, set_epoch=set_epoch, now_ms=now_ms)
         )
-        self._set_role(role_with(self._now.role, members, set_epoch))
-
-    def _set_role(self, role: Role) -> None:
-        if role != self._now.role:
-            self._now.role = role
-            self._witness.on_role(self)
 
     # ---- roles
 

@@ -27,13 +27,13 @@ from rmqstore.remoting.headers.pull import (
 )
 from rmqstore.remoting.headers.routes import GetRouteInfoRequestHeader
 from rmqstore.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
-from rmqstore.sim.broker_store import records_in
-from rmqstore.sim.broker_tables import READERS
-from rmqstore.sim.brokers import port_of
+from rmqstore.sim.broker_host import READERS
 from rmqstore.sim.calls import Answer, Caller
 from rmqstore.sim.clock import Timeline
+from rmqstore.sim.model_store import records_in
 from rmqstore.sim.network import Network
 from rmqstore.sim.registrar import TOPIC
+from rmqstore.sim.transport import port_number
 from rmqstore.store.metadata import GroupConfig
 
 __all__ = ["CLIENTS", "Client", "Consumer", "Operator", "Producer", "Record"]
@@ -58,10 +58,10 @@ class Record(Protocol):
     def warnings(self) -> int:
         """Elections in spite of a warning: they give up earlier acknowledgements."""
 
-    def sent(self, key: str, *, queue: int, queue_offset: int) -> None:
+    def sent(self, key: str, *, topic: str, queue: int, queue_offset: int) -> None:
         """Take the acknowledgement of a message."""
 
-    def read(self, number: int, *, queue: int, queue_offset: int) -> None:
+    def read(self, number: int, *, topic: str, queue: int, queue_offset: int) -> None:
         """Take a record that a consumer got."""
 
     def made(self, *, topic: str = "", group: str = "") -> None:
@@ -129,18 +129,13 @@ class Client:
         if self.route is None or not self.route.brokers:
             return None
         address = self.route.brokers[0].addresses.get(broker_id)
-        return None if address is None else _port_at(address)
+        return None if address is None else port_number(address)
 
     def _master_port(self) -> int | None:
         route = self.route
         if route is None or not any(each.perm & PERM_WRITE for each in route.queues):
             return None
         return self._port(MASTER_ID)
-
-
-def _port_at(address: str) -> int:
-    host, _, _ = address.partition(":")
-    return port_of(int(host.rpartition(".")[2]))
 
 
 @dataclass(slots=True)
@@ -206,7 +201,8 @@ class Producer(Client):
         found = SendMessageResponseHeader.from_fields(answer.ext_fields)
         # An operator may have given up, since the request, what a former master acknowledged.
         if warnings == self._record.warnings:
-            self._record.sent(send.key, queue=found.queue_id, queue_offset=found.queue_offset)
+            place = {"queue": found.queue_id, "queue_offset": found.queue_offset}
+            self._record.sent(send.key, topic=send.topic, **place)
             self._record.made(topic=send.topic)
 
     def _again(self, send: _Send) -> None:
@@ -237,7 +233,7 @@ class Consumer(Client):
         if not addresses:
             self._again(queue)
             return
-        port = _port_at(self._rng.choice(sorted(addresses.values())))
+        port = port_number(self._rng.choice(sorted(addresses.values())))
         offset = self._next[queue]
         waits_ms = self._rng.choice(_WAITS_MS)
         flags = PullFlag.COMMIT_OFFSET | PullFlag.SUBSCRIPTION
@@ -265,7 +261,7 @@ class Consumer(Client):
             if answer.code == ResponseCode.SUCCESS:
                 self.woken += self._timeline.now_us - began_us > _PULL_MS * 1000
                 for queue_offset, number in records_in(answer.body):
-                    self._record.read(number, queue=queue, queue_offset=queue_offset)
+                    self._record.read(number, topic=TOPIC, queue=queue, queue_offset=queue_offset)
             if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED):
                 found = PullMessageResponseHeader.from_fields(answer.ext_fields)
                 self._next[queue] = found.next_offset

@@ -2,8 +2,8 @@
 
     outcome = rmqstore.sim.run(4711, cluster=True)
 
-It is a group with a sync-state set (`world`) whose replicas are brokers (`brokers`), found by their
-routes (`nameservers`) and used by clients (`clients`). The network is blocked between any two
+It is a group with a sync-state set (`world`) whose replicas are brokers (`broker_host`), found by
+their routes (`nameservers`) and used by clients (`clients`). The network is blocked between any two
 machines.
 
 The settings of these groups guarantee that no acknowledged message is lost under the chosen faults,
@@ -14,25 +14,28 @@ their power only with `Hazards.loses_power`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
 from rmqstore.message import Durability
-from rmqstore.sim.brokers import Broker
+from rmqstore.sim.broker_host import BrokerHost
 from rmqstore.sim.clients import CLIENTS, Consumer, Operator, Producer
 from rmqstore.sim.cluster_checker import ClusterChecker
+from rmqstore.sim.contents import Content, Contents
 from rmqstore.sim.controllers import Controllers
 from rmqstore.sim.faults import Faults
 from rmqstore.sim.hazards import Hazards
-from rmqstore.sim.host import Directory
+from rmqstore.sim.member import Member
 from rmqstore.sim.nameservers import Nameservers
-from rmqstore.sim.registrar import Announcer
+from rmqstore.sim.places import broker_place, nameserver_place
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
+from rmqstore.sim.transport import machine_of
 from rmqstore.sim.view import View
 from rmqstore.sim.witness import Put
 from rmqstore.sim.workload import Workload
-from rmqstore.sim.world import World
+from rmqstore.sim.world import Outcome, World
 
 __all__ = ["Cluster"]
 
@@ -47,6 +50,7 @@ class Clients(Workload):
 
     def attach(self, cluster: Cluster) -> None:
         """Make the clients."""
+        self.contents = cluster.contents
         rng = self._rng
         nameservers = tuple(each.number for each in cluster.nameservers.nodes)
         options: dict[str, Any] = {
@@ -89,11 +93,13 @@ class Clients(Workload):
             self._timeline.after(last_us, self._network.unblock, source, target)
         self._part_later()
 
-    def new_put(self, *, key: str, queue: int, size: int) -> Put:
+    def new_put(self, content: Content, durability: Durability) -> Put:
         """Return the put of a message that a broker is about to store."""
-        put = Put(len(self.puts) + 1, Durability.REPLICATED, None, queue, size)
+        queue = self.contents.queue_number(content.topic, content.queue)
+        put = Put(len(self.puts) + 1, durability, None, queue, len(content.body))
         self.puts.append(put)
-        self._record.stored_as(put.number, key)
+        self.contents.add(put.number, content)
+        self._record.stored_as(put.number, content.key)
         return put
 
     def burst(self, number_of_puts: int) -> None:
@@ -121,7 +127,8 @@ class Cluster(World):
         hazards: Hazards | None = None,
         is_traced: bool = False,
     ) -> None:
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, BrokerHost] = {}
+        self.contents = Contents()
         super().__init__(
             seed,
             replicas=replicas,
@@ -131,7 +138,19 @@ class Cluster(World):
             hazards=hazards,
             is_traced=is_traced,
         )
-        self.clients_checker = ClusterChecker(self.checker, has_all_ack=self.shape.quorum.all_ack)
+        self.clients_checker = ClusterChecker(
+            self.checker, self.contents, has_all_ack=self.shape.quorum.all_ack
+        )
+        places = [nameserver_place(each.number) for each in self.nameservers.nodes]
+        for number, replica in self.replicas.items():
+            assert isinstance(replica, Member), "each replica has a broker"
+            self.brokers[number] = BrokerHost(
+                replica,
+                network=self.network,
+                sends=self.workload,
+                nameservers=places,
+                changed=partial(self._role_changed, replica),
+            )
         self.workload.attach(self)
         assert isinstance(self.controller, Controllers), "the group has a set"
         self.controller.is_careful = True
@@ -160,29 +179,35 @@ class Cluster(World):
             self.replicas,
             self.say,
             network=self.network,
-            announcer=self._new_broker,
         )
 
-    def _new_broker(self, replica: Replica, acts_as_master: bool) -> Announcer:
-        broker = Broker(
-            replica,
-            timeline=self.timeline,
-            network=self.network,
-            shape=self.shape,
-            sends=self.workload,
-            acts_as_master=acts_as_master,
-            changed=lambda: self.nameservers.changed(replica),
+    def _new_replica(self, number: int, **options: Any) -> Replica:
+        return Member(number, begin=lambda member: self.brokers[number].begin(member), **options)
+
+    def _new_elector(self) -> Controllers:
+        return Controllers(
+            self.timeline,
+            self.network,
+            self.shape,
+            self.replicas,
+            self.on_decision,
+            place_of_broker=broker_place,
+            machine_at=machine_of,
         )
-        self.brokers[replica.number] = broker
-        return broker
 
-    def copy_directory(self, replica: Replica) -> Directory:
-        files = self.brokers[replica.number].files
-        return replace(super().copy_directory(replica), tables=files.copy())
+    def run(self, *, stays_open: bool = False) -> Outcome:
+        """Run all events, and return the outcome. The processes end then, unless the world
+        *stays_open* until `close`."""
+        outcome = super().run()
+        if not stays_open:
+            self.close()
+        return outcome
 
-    def put_back(self, replica: Replica, directory: Directory) -> None:
-        super().put_back(replica, directory)
-        self.brokers[replica.number].files.put_back(directory.tables)
+    def close(self) -> None:
+        """End the processes, so that nothing of them is left to the garbage collector."""
+        for replica in self.replicas.values():
+            assert isinstance(replica, Member), "each replica has a broker"
+            replica.close()
 
     def on_decision(self, view: View) -> None:
         super().on_decision(view)
@@ -193,24 +218,14 @@ class Cluster(World):
 
     # ---- what replicas do
 
-    def _born(self, replica: Replica) -> None:
-        super()._born(replica)
-        self.brokers[replica.number].begin()
-
-    def _died(self, replica: Replica, *, loses_power: bool) -> None:
-        super()._died(replica, loses_power=loses_power)
-        self.brokers[replica.number].died(loses_power=loses_power)
-
-    def on_role(self, replica: Replica) -> None:
+    def _role_changed(self, replica: Replica) -> None:
+        """Take that the broker of *replica* serves clients in another role, or with another set."""
         broker = self.brokers[replica.number]
-        self.say(f"broker {replica.number}: {replica.role}")
-        broker.role_changed()
-        if replica.role.name == "master" and replica.role.epoch == self.controller.view.epoch:
+        role = broker.role
+        self.say(f"broker {replica.number}: {role}")
+        self.nameservers.changed(replica)
+        if role.name == "master" and role.epoch == self.controller.view.epoch:
             self.clients_checker.elected(broker)
-
-    def on_answer(self, replica: Replica, put: Put, copies: int) -> None:
-        super().on_answer(replica, put, copies)
-        self.brokers[replica.number].answered(put)
 
     # ---- the end
 

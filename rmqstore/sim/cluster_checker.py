@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqstore.sim.brokers import Broker
+from rmqstore.sim.broker_host import BrokerHost
 from rmqstore.sim.checker import Checker, Violation
+from rmqstore.sim.contents import Contents
 from rmqstore.sim.disk import ModelLog
 
 __all__ = ["ClusterChecker"]
@@ -34,9 +35,10 @@ _Place = tuple[int, int]
 class ClusterChecker:
     """Follows the clients of one world, whose logs *checker* follows."""
 
-    def __init__(self, checker: Checker, *, has_all_ack: bool) -> None:
+    def __init__(self, checker: Checker, contents: Contents, *, has_all_ack: bool) -> None:
         """*has_all_ack*: puts wait for all members of the set, and only members are elected."""
         self._checker = checker
+        self._contents = contents
         self._has_all_ack = has_all_ack
         self._keys: dict[int, str] = {}
         self._sent: dict[str, _Place] = {}
@@ -69,12 +71,13 @@ class ClusterChecker:
         """Record that a message is the put *number*."""
         self._keys[number] = key
 
-    def sent(self, key: str, *, queue: int, queue_offset: int) -> None:
+    def sent(self, key: str, *, topic: str, queue: int, queue_offset: int) -> None:
         """Record a message that was acknowledged."""
-        self._sent[key] = queue, queue_offset
+        self._sent[key] = self._contents.queue_number(topic, queue), queue_offset
 
-    def read(self, number: int, *, queue: int, queue_offset: int) -> None:
+    def read(self, number: int, *, topic: str, queue: int, queue_offset: int) -> None:
         """Check a record that a consumer got."""
+        queue = self._contents.queue_number(topic, queue)
         self.reads += 1
         if self.warnings or self._has_lost_reads:
             return
@@ -113,7 +116,7 @@ class ClusterChecker:
 
     # ---- checks
 
-    def elected(self, broker: Broker) -> None:
+    def elected(self, broker: BrokerHost) -> None:
         """Check the tables of a broker that starts to serve as the master."""
         if not self._has_all_ack:
             return
@@ -125,7 +128,7 @@ class ClusterChecker:
                 f"is master in epoch {broker.role.epoch} and lacks it"
             )
 
-    def apart(self, brokers: Mapping[int, Broker], master: int) -> str:
+    def apart(self, brokers: Mapping[int, BrokerHost], master: int) -> str:
         """Return a difference between the tables of brokers and those of the master; empty without
         a difference."""
         ours = brokers[master].metadata.tables
@@ -138,7 +141,7 @@ class ClusterChecker:
                 return f"the offsets of broker {each.number} differ from the master's"
         return ""
 
-    def final(self, log: ModelLog, broker: Broker) -> None:
+    def final(self, log: ModelLog, broker: BrokerHost) -> None:
         """Check the log and the tables of the master; those of all others are equal."""
         self.elected(broker)
         found = {

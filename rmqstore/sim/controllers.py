@@ -63,7 +63,14 @@ class Controllers:
         shape: Shape,
         subjects: Mapping[int, Subject],
         decided: Callable[[View], None],
+        *,
+        place_of_broker: Callable[[int], str] = lambda number: address_of(number, 0),
+        machine_at: Callable[[str], int] = place_of,
     ) -> None:
+        """*place_of_broker* returns the address by which a replica registers, *machine_at* the
+        replica at an address."""
+        self._place_of_broker = place_of_broker
+        self._machine_at = machine_at
         self._timeline = timeline
         self._network = network
         self._rng: Random = network.rng
@@ -120,8 +127,8 @@ class Controllers:
     def start(self) -> None:
         """Register the replicas, and start to review the group."""
         for number in sorted(self._subjects):
-            code = f"{address_of(number, 0)};{number}"
-            command = AssignBrokerId(GROUP, CLUSTER, number, address_of(number, 0), code)
+            place = self._place_of_broker(number)
+            command = AssignBrokerId(GROUP, CLUSTER, number, place, f"{place};{number}")
             self.log.append(encode_command(command))
         self._network.receive(OPERATOR, lambda source, data: None)
         for node in self.nodes:
@@ -316,7 +323,7 @@ class Controllers:
         notice = encode(frame.with_opaque(0, is_one_way=True))
         self._notices.append(notice)
         for record in group.brokers.values():
-            self._tell(node, place_of(record.address), notice)
+            self._tell(node, self._machine_at(record.address), notice)
 
     # ---- requests
 

@@ -397,6 +397,10 @@ class ModelLog:
         """Find the next queue offsets."""
         self._next_queue_offsets = self.queue_offsets_at(self.whole_end)
 
+    def begin_queues(self, offsets: dict[int, int]) -> None:
+        """Let the queues of a log that begins anew begin at *offsets*."""
+        self._first_queue_offsets = offsets
+
     def queue_offsets_at(self, offset: int) -> dict[int, int]:
         """Return the next queue offsets after the records before *offset*."""
         found = dict(self._first_queue_offsets)

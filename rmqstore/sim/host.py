@@ -14,7 +14,6 @@ from typing import Any
 
 from rmqstore._native.core import Admission
 from rmqstore.broker.orders import Orders
-from rmqstore.broker.roles import Role
 from rmqstore.replication.group.node import MasterNode, SlaveNode
 from rmqstore.replication.group.roles import Change, RoleMachine
 from rmqstore.replication.protocol.frames import (
@@ -89,8 +88,6 @@ class Process:
     """If controllers elect the master."""
     orders: Orders | None = None
     """With *client*."""
-    role: Role = field(default_factory=Role)
-    """By which a broker serves clients, with *orders*."""
     is_connecting: bool = False
     is_flush_due: bool = False
     tick_us: int | None = None
@@ -177,14 +174,14 @@ class Host(ABC):
         return self._now.master
 
     @property
+    def named_life(self) -> int:
+        """The number by which controllers know the present process."""
+        return self.life
+
+    @property
     def epoch(self) -> int:
         """The epoch of its role, -1 without a role."""
         return self._now.epoch
-
-    @property
-    def role(self) -> Role:
-        """The role by which a broker serves clients, under controllers."""
-        return self._now.role
 
     @property
     def visible_end(self) -> int:

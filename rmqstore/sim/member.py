@@ -7,11 +7,13 @@ broker does is a turn of the process, as what the network does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from rmqstore.errors import DiskError, StoreClosedError, StoreError
+from rmqstore.broker.identity import parse_life
+from rmqstore.broker.roles import Role
+from rmqstore.errors import DiskError, StoreError
 from rmqstore.message import PutStatus
 from rmqstore.replication.group.group import Effect as GroupEffect
 from rmqstore.replication.group.group import MasterGroup
@@ -24,22 +26,25 @@ from rmqstore.replication.group.roles import (
     RoleMachine,
 )
 from rmqstore.replication.group.sync_state_set import Proposal
+from rmqstore.replication.protocol.events import Effect, Restart
 from rmqstore.replication.runtime.turns import Turn
 from rmqstore.sim import disk
 from rmqstore.sim.disk import Died
 from rmqstore.sim.host import Directory
 from rmqstore.sim.process import Process
 from rmqstore.sim.replica import SLOW, Replica
-from rmqstore.sim.virtual_loop import VirtualLoop
+from rmqstore.sim.virtual_loop import ProcessEnded, VirtualLoop
 from rmqstore.sim.witness import Put
 
-__all__ = ["Member"]
+__all__ = ["IDENTITY", "Member"]
 
 T = TypeVar("T")
 
 _LAST = (AcceptPuts, Follow, Reorder)
 """The steps with which a change of role is complete."""
 _NO_SPACE = 28
+IDENTITY = "identity/brokerIdentity"
+"""The file of the broker's identity."""
 
 
 class _Life(Process):
@@ -60,13 +65,20 @@ class Member(Replica):
 
     def __init__(self, number: int, *, begin: Callable[[Member], None], **options: Any) -> None:
         super().__init__(number, **options)
+        self.files: dict[str, bytes] = {}
+        """The small files of the broker, by path."""
         self.removed_queues: dict[str, int] = {}
         """By deleted topic the offset before which its records are in no queue; on the disk."""
-        self.waits_for_admission = True
         self.on_proposal: Callable[[Proposal], None] = _ignore
         """Called, on the loop, with a set that this master proposes."""
+        self.on_single_message: Callable[[bytes], None] = _drop
+        """Called, on the loop, with a single message."""
         self.after_turn: Callable[[], None] = _do_nothing
         """Called after each turn of the process."""
+        self.stop_broker: Callable[[], Coroutine[Any, Any, None]] = _stop_nothing
+        """Returns what ends the broker as a program does that is stopped."""
+        self.broker_role = Role()
+        """The role in which the broker serves clients."""
         self._begin_broker = begin
         self._process_now: _Life | None = None
         self._waiting: dict[int, Callable[[Put], None]] = {}
@@ -87,7 +99,9 @@ class Member(Replica):
 
     def _begin(self) -> None:
         self._waiting.clear()
+        self.broker_role = Role()
         self.on_proposal, self.after_turn = _ignore, _do_nothing
+        self.on_single_message, self.stop_broker = _drop, _stop_nothing
         self._process_now = _Life(
             self,
             timeline=self._timeline,
@@ -103,22 +117,39 @@ class Member(Replica):
             self.process.end(loses_power=loses_power)
         super().kill(loses_power=loses_power)
 
+    def close(self) -> None:
+        """End the process together with the world."""
+        if self._process_now is not None and not self._process_now.is_over:
+            self._process_now.end(loses_power=True)
+
     def stop(self, done: Callable[[], None]) -> None:
-        raise AssertionError("a broker is stopped by its close")
+        async def stop() -> None:
+            await self.stop_broker()
+            self._timeline.after(0, done)
+
+        self.process.run(lambda: self.loop.create_task(stop()))
 
     def copy_directory(self) -> Directory:
-        return replace(super().copy_directory(), tables=dict(self.removed_queues))
+        tables = dict(self.files), dict(self.removed_queues)
+        return replace(super().copy_directory(), tables=tables)
 
     def put_back(self, directory: Directory) -> None:
         super().put_back(directory)
-        self.removed_queues = dict(directory.tables)
+        files, removed = directory.tables
+        self.files, self.removed_queues = dict(files), dict(removed)
 
     def replace_disk(self) -> None:
         super().replace_disk()
         self.removed_queues = {}
 
+    @property
+    def named_life(self) -> int:
+        found = parse_life(self.files.get(f"{IDENTITY}-life", b"").decode())
+        return 0 if found is None else found[1].number
+
     def on_message(self, source: int, data: bytes) -> None:
-        raise AssertionError("a broker is called over connections")
+        if self.is_up:
+            self.process.run(lambda: self.on_single_message(data))
 
     # ---- turns
 
@@ -136,12 +167,15 @@ class Member(Replica):
 
     def enter(self, action: Callable[[], T]) -> T:
         """Return the result of *action*, which the broker calls on its loop. A death of the process
-        ends the broker's call; what the broker must not hide from the world ends the turn."""
+        ends the broker's work with ProcessEnded; what the broker must not hide from the world ends
+        the turn."""
+        if self.process.is_over:
+            raise ProcessEnded
         try:
             return action()
         except Died:
             self._witness.on_death(self)
-            raise StoreClosedError("the process has ended") from None
+            raise ProcessEnded from None
         except disk.DiskError as error:
             raise DiskError(_NO_SPACE, str(error)) from error
         except StoreError:
@@ -150,9 +184,13 @@ class Member(Replica):
             self._trouble = error
             raise
 
+    def failed(self, error: BaseException) -> None:
+        """Report, at the end of the turn, what nothing in the process took."""
+        if self._trouble is None:
+            self._trouble = error if isinstance(error, Exception) else AssertionError(repr(error))
+
     def _failed(self, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        self._trouble = self._trouble or error or AssertionError(context["message"])
+        self.failed(context.get("exception") or AssertionError(context["message"]))
 
     # ---- roles
 
@@ -209,6 +247,16 @@ class Member(Replica):
     def _changed(self) -> None:
         """Do nothing: the broker orders the changes of role."""
 
+    def _change_log(self, effect: Effect) -> None:
+        super()._change_log(effect)
+        if isinstance(effect, Restart):
+            # Production does not hand this over: a queue without a message after the start of the
+            # log is counted from 0 by a master that began there.
+            for link in self._now.links.values():
+                master = link.end.peer.party
+                if isinstance(master, Member):
+                    self.log.begin_queues(master.log.queue_offsets_at(effect.offset))
+
     def _propose(self, proposal: Proposal) -> None:
         self.loop.call_soon(self.on_proposal, proposal)
 
@@ -233,6 +281,14 @@ class Member(Replica):
 
 def _ignore(proposal: Proposal) -> None:
     """Do nothing: no replica is open."""
+
+
+def _drop(data: bytes) -> None:
+    """Do nothing: no broker is begun."""
+
+
+async def _stop_nothing() -> None:
+    """Do nothing: no broker is begun."""
 
 
 def _do_nothing() -> None:

@@ -42,6 +42,7 @@ class ModelReplica:
         broker_id: int,
         listen: Address,
         lease: Lease,
+        waits_for_admission: bool,
         on_proposal: Callable[[Proposal], None],
         on_change: Callable[[Status], None],
         **others: Any,
@@ -60,6 +61,7 @@ class ModelReplica:
         self._on_change = on_change
         self._known: object = None
         self._has_changed = False
+        machine.waits_for_admission = waits_for_admission
         machine.on_proposal = on_proposal
         machine.after_turn = self._after_turn
 
@@ -167,6 +169,9 @@ class ModelReplica:
     def admit(self, broker_ids: Collection[int]) -> None:
         """Let these replicas, and no others, join the set of this master."""
         self._change(lambda group, now_ms: group.admit(broker_ids, now_ms))
+
+    def set_alive_replicas(self, count: int) -> None:
+        """Do nothing: the number matters to masters without a controller alone."""
 
     def _change(self, change: Callable[[MasterGroup, int], list[GroupEffect]]) -> None:
         self._master()

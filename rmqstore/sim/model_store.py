@@ -193,7 +193,7 @@ class ModelStore:
 
     def __init__(self, machine: StoreMachine, sends: Sends, config: Configuration) -> None:
         self.machine = machine
-        self.path = f"machine {machine.number}"
+        self.path = str(config.store.root_path)
         self.closed = False
         self.watchers = Watchers(self)
         self.watches: dict[int, ModelWatch] = {}
@@ -431,7 +431,12 @@ class AsyncModelStore:
         content = put()
         one = self._sends.new_put(content, durability or Durability.REPLICATED)
         answered = self._machine.loop.create_future()
-        self._machine.store_message(one, answered.set_result)
+
+        def done(put: Put) -> None:
+            if not answered.done():
+                answered.set_result(put)
+
+        self._machine.store_message(one, done)
         return self._acknowledged(one, content, answered)
 
     async def _acknowledged(self, put: Put, content: Content, answered: Any) -> Receipt:

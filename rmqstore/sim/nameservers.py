@@ -13,10 +13,12 @@ from random import Random
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.nameserver_node import NameserverNode
 from rmqstore.sim.network import Network
-from rmqstore.sim.registrar import Announcer, Herald, Registrar
+from rmqstore.sim.places import nameserver_place
+from rmqstore.sim.registrar import Herald, Registrar
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.route_checker import PAUSE_MS_MAX, RouteChecker
 from rmqstore.sim.shape import Shape
+from rmqstore.sim.transport import port_number
 from rmqstore.sim.view import View
 
 __all__ = ["NAMESERVERS", "Nameservers"]
@@ -50,10 +52,9 @@ class Nameservers:
         say: Callable[[str], None],
         *,
         network: Network | None = None,
-        announcer: Callable[[Replica, bool], Announcer] | None = None,
     ) -> None:
-        """*network* replaces their separate network; then there is at least one nameserver.
-        *announcer* returns what a replica registers, by whether a slave may act for the master."""
+        """*network*, that of a cluster, replaces their separate network; then there is at least one
+        nameserver, and brokers register by themselves."""
         self._timeline = timeline
         self._rng = rng
         self._say = say
@@ -77,28 +78,25 @@ class Nameservers:
             for number in NAMESERVERS[: rng.choice((0 if network is None else 1, 1, 1, 2))]
         ]
         always_registers = rng.random() < 0.7
-        announcers = {
-            number: Herald(replica, acts_as_master=has_acting_master)
-            if announcer is None
-            else announcer(replica, has_acting_master)
-            for number, replica in replicas.items()
-        }
-        self._registrars = {
-            number: [
-                Registrar(
-                    replica,
-                    announcers[number],
-                    node.number,
-                    timeline=timeline,
-                    network=self._network,
-                    always_registers=always_registers,
-                )
-                for node in self.nodes
-            ]
-            for number, replica in replicas.items()
-        }
+        self._numbers = tuple(replicas)
+        self._registrars: dict[int, list[Registrar]] = {number: [] for number in replicas}
+        if network is None:
+            for number, replica in replicas.items():
+                herald = Herald(replica, acts_as_master=has_acting_master)
+                self._registrars[number] = [
+                    Registrar(
+                        replica,
+                        herald,
+                        node.number,
+                        timeline=timeline,
+                        network=self._network,
+                        always_registers=always_registers,
+                    )
+                    for node in self.nodes
+                ]
         for node in self.nodes:
             self._network.listen(node.number, node)
+            self._network.listen(port_number(nameserver_place(node.number)), node)
 
     def start(self, *, is_quiet: bool) -> None:
         """Start; a quiet world has no faults."""
@@ -176,7 +174,7 @@ class Nameservers:
             end.peer.cut(notifies=self._rng.random() < 0.7)
 
     def _block(self, node: NameserverNode) -> None:
-        for number in self._registrars:
+        for number in self._numbers:
             ways = [(number, node.number), (node.number, number)]
             for source, target in self._rng.sample(ways, self._rng.choice((0, 1, 2))):
                 self._network.block(source, target)
@@ -184,7 +182,7 @@ class Nameservers:
 
     def _isolation(self, node: NameserverNode) -> None:
         ms = self._rng.randint(*_LONG_MS)
-        for number in self._registrars:
+        for number in self._numbers:
             for way in ((number, node.number), (node.number, number)):
                 self._network.block(*way)
                 self._timeline.after(ms * 1000, self._network.unblock, *way)
@@ -197,8 +195,16 @@ class Nameservers:
             self._later(setattr, end, "is_slow", False)
 
     def _hold(self, node: NameserverNode) -> None:
-        each = self._rng.choice(list(self._all_registrars()))
-        each.hold(self._rng.choice(_LAST_MS), on_next=self._rng.random() < 0.6)
+        registrars = list(self._all_registrars())
+        ms = self._rng.choice(_LAST_MS)
+        if registrars:
+            self._rng.choice(registrars).hold(ms, on_next=self._rng.random() < 0.6)
+            return
+        port = port_number(nameserver_place(node.number))
+        ends = [each for each in self._network.connections() if each.target == port]
+        ends = [each for each in ends if not each.has_output]
+        if ends:
+            self._rng.choice(ends).hold(self._timeline.now_us + ms * 1000)
 
     def _delay(self, node: NameserverNode) -> None:
         self._network.latency_ms = (0.1, self._rng.choice((20.0, 200.0)))

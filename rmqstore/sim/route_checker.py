@@ -23,6 +23,7 @@ from rmqstore.remoting.bodies.registration import RegisterBrokerBody
 from rmqstore.remoting.bodies.route import MASTER_ID, TopicRoute
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
+from rmqstore.sim.broker_host import SENT_MS
 from rmqstore.sim.checker import Violation
 from rmqstore.sim.controller_client import CLUSTER, GROUP
 from rmqstore.sim.nameserver_node import SCAN_MS, NameserverNode
@@ -90,7 +91,7 @@ class RouteChecker:
             if number >= claim.connection:
                 del claims[address]
         elif claim is not None and is_accepted:
-            self._heard(address, claim, number, request.opaque)
+            self._heard(address, claim, number, _sent_ms(request))
         self.look(node)
 
     def on_end(self, node: NameserverNode, number: int) -> None:
@@ -209,6 +210,11 @@ class RouteChecker:
         if epoch != max(view.epoch, 0):
             return f"nameserver {node.number} has the master of epoch {epoch}, not {view.epoch}"
         return ""
+
+
+def _sent_ms(request: Frame) -> int:
+    """Return when a request was sent. The number of a registrar's request encodes it."""
+    return int(request.ext_fields.get(SENT_MS, request.opaque))
 
 
 def _writable_master(route: TopicRoute | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.runtime import Client, Event, Readable, Reader, Task, Timer
-from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.supervisor import Supervisor, TaskFailure
 
 __all__ = ["Clock", "VirtualRuntime"]
 
@@ -33,8 +33,18 @@ class VirtualRuntime:
     that time, or never: a process that dies before leaves the files as they were.
     """
 
-    def __init__(self, *, log: IdentityLog, clock: Clock, client: Client, disk_ms: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        log: IdentityLog,
+        clock: Clock,
+        client: Client,
+        disk_ms: int = 1,
+        on_failure: Callable[[TaskFailure], None] | None = None,
+    ) -> None:
+        """*on_failure* is called with each task that raised."""
         self.log = log
+        self._on_failure = on_failure
         self.client = client
         self._clock = clock
         self._disk_ms = disk_ms
@@ -62,7 +72,7 @@ class VirtualRuntime:
         return asyncio.Lock()
 
     def tasks(self, name: str) -> Supervisor:
-        return Supervisor(name, log=self.log)
+        return Supervisor(name, log=self.log, on_failure=self._on_failure)
 
     async def gather(self, *works: Awaitable[T]) -> list[T]:
         return list(await asyncio.gather(*works))

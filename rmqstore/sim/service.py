@@ -7,7 +7,7 @@ other replicas, and accepts puts while the replica is master. `replica` adds the
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -292,11 +292,6 @@ class Service(Host):
     @abstractmethod
     def _propose(self, proposal: Proposal) -> None:
         """Take a set to the controllers."""
-
-    def admit(self, broker_ids: Collection[int]) -> None:
-        """Allow only these replicas to join the set of this master."""
-        if self.master_node is not None:
-            self._change_group(lambda group, now_ms: group.admit(broker_ids, now_ms))
 
     def _to_slave(self, connection: int, effect: Effect) -> None:
         link = self._now.links.get(connection)

@@ -12,10 +12,10 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, Protocol, TypeVarTuple
 
-__all__ = ["Process", "VirtualLoop"]
+__all__ = ["Process", "ProcessEnded", "VirtualLoop"]
 
 Ts = TypeVarTuple("Ts")
 
@@ -49,7 +49,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._is_planned = False
         self._is_in_turn = False
         self._is_over = False
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[tuple[asyncio.Task[Any], Context]] = []
         self._tasks_max = _TASKS_KEPT
         self._readers: dict[int, asyncio.Handle] = {}
 
@@ -74,9 +74,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
-            for task in tasks:
+            for task, context in tasks:
                 if not task.done():
-                    _close(task)
+                    context.run(_close, task)
         finally:
             asyncio._set_running_loop(outer)
 
@@ -182,14 +182,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[Any]:
+        context = copy_context() if context is None else context
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         if self._is_over:
             coro.close()
             return task
         if len(self._tasks) >= self._tasks_max:
-            self._tasks = [each for each in self._tasks if not each.done()]
+            self._tasks = [each for each in self._tasks if not each[0].done()]
             self._tasks_max = max(_TASKS_KEPT, 2 * len(self._tasks))
-        self._tasks.append(task)
+        self._tasks.append((task, context))
         return task
 
     def get_debug(self) -> bool:
@@ -206,13 +207,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._failed(context)
 
 
+class ProcessEnded(BaseException):
+    """The process of a coroutine has ended: nothing that handles errors may go on."""
+
+
 def _close(task: asyncio.Task[Any]) -> None:
     coroutine = task.get_coro()
     assert coroutine is not None, "tasks of this loop are not eager"
     for _ in range(_WAITS_MAX):
         try:
-            coroutine.close()
-        except Exception:
-            # A `finally` block waits or fails.
-            continue
-        return
+            # Unlike `close`, this reaches the innermost coroutine again if a `finally` block waits.
+            coroutine.throw(ProcessEnded())
+        except (StopIteration, Exception, asyncio.CancelledError, ProcessEnded):
+            return
+    raise AssertionError("a coroutine waits in spite of the end of its process")

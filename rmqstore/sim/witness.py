@@ -58,9 +58,6 @@ class Witness(Protocol[R_contra]):
     def on_obeyed(self, replica: R_contra, epoch: int) -> None:
         """Record that a replica has taken the role that it was ordered to, in *epoch*."""
 
-    def on_role(self, replica: R_contra) -> None:
-        """Called when a replica serves clients in another role, or with another set."""
-
     def on_lease(self, replica: R_contra) -> None:
         """Called when a master got a lease that it did not have before."""
 

@@ -39,6 +39,8 @@ _UNRELATED = ("no epoch in common", "no common point is a record's beginning")
 """Reasons of a slave whose log has nothing in common with its master's."""
 _NO_SUCH_BYTE = "its log ends before byte"
 """The reason of a slave of the classic protocol that its master serves nothing."""
+_TOO_FAR_BEHIND = "the master has deleted what comes next"
+"""The reason of a slave whose master no longer has the bytes after the slave's last one."""
 _OPERATE_MS = 3000
 
 
@@ -122,12 +124,7 @@ class World:
             self.replicas[number] = replica
             self.network.add(replica)
 
-        elector: type[Attendant | Controllers] = Controllers if self.shape.has_set else Operator
-        if self.shape.protocol == "classic":
-            elector = Keeper
-        self.controller = elector(
-            self.timeline, self.network, self.shape, self.replicas, self.on_decision
-        )
+        self.controller = self._new_elector()
 
         self.checker = Checker(self.replicas, self.shape, lambda: self.controller.view)
         self.workload = self._new_workload(Random(rng.random()), steps)
@@ -156,6 +153,12 @@ class World:
 
     def _new_replica(self, number: int, **options: Any) -> Replica:
         return BareReplica(number, **options)
+
+    def _new_elector(self) -> Attendant | Controllers:
+        elector: type[Attendant | Controllers] = Controllers if self.shape.has_set else Operator
+        if self.shape.protocol == "classic":
+            elector = Keeper
+        return elector(self.timeline, self.network, self.shape, self.replicas, self.on_decision)
 
     def _new_workload(self, rng: Random, steps: int) -> Workload:
         return Workload(self, self.timeline, rng, self.shape, steps=steps)
@@ -315,9 +318,6 @@ class World:
     def on_obeyed(self, replica: Replica, epoch: int) -> None:
         self.checker.obeyed(replica, epoch)
         self.nameservers.changed(replica)
-
-    def on_role(self, replica: Replica) -> None:
-        """Do nothing: the puts of this world go to any replica that accepts them."""
 
     def on_lease(self, replica: Replica) -> None:
         self.nameservers.changed(replica)
@@ -480,12 +480,14 @@ class World:
             if node is None or master is None:
                 continue
             has_halted = node.halt_reason is not None
+            # A broker does not drop its log without an operator.
+            is_short = _TOO_FAR_BEHIND in (node.halt_reason or "")
             if self.checker.has_parted(replica, master):
                 has_halted |= any(each in node.reason for each in _UNRELATED)
                 # No byte is there to compare, so the slave asks for as long as the master is short.
                 is_behind = replica.log.start_offset > master.log.end_offset
                 has_halted |= is_behind and _NO_SUCH_BYTE in node.reason
-            elif not self.checker.has_excuse:
+            elif not (is_short or self.checker.has_excuse):
                 continue
             if has_halted:
                 self._replace_disk(replica)

@@ -23,6 +23,7 @@ from rmqstore.config import BrokerRole
 from rmqstore.errors import DiskError, RemotingFrameError, RequestRefused
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
+from rmqstore.store.folder import Folder
 from rmqstore.store.metadata import (
     ConsumerOffsets,
     GroupConfig,
@@ -228,10 +229,10 @@ async def test_change_that_a_slave_took_and_could_not_save_is_saved_before_it_is
         await until(lambda: is_reported("T"), "the slave reports")
         save, refusals = TopicTable.save, [errno.ENOSPC]
 
-        def save_later(table: TopicTable, root: Path, **options: bool) -> None:
-            if root == tmp_path / "slave" and refusals:
+        def save_later(table: TopicTable, folder: Folder, **options: bool) -> None:
+            if folder.place("config") == str(tmp_path / "slave" / "config") and refusals:
                 raise DiskError(refusals.pop(), "no room")
-            save(table, root, **options)
+            save(table, folder, **options)
 
         monkeypatch.setattr(TopicTable, "save", save_later)
         await until(lambda: is_reported("U"), "the slave reports")

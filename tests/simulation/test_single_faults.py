@@ -5,9 +5,11 @@ The faults are those of `mutants/mutants.toml` that name these tests.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Coroutine, Iterator
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -15,22 +17,31 @@ from rmqstore import sim
 from rmqstore.controller.commands import AlterSet
 from rmqstore.controller.group import BrokerRecord, Group
 from rmqstore.controller.state import Verdict, alteration_fault
-from rmqstore.sim.brokers import Broker
+from rmqstore.sim.broker_host import BrokerHost
 from rmqstore.store.metadata import GroupConfig
 
 AT_ONCE_MS = 100
 
 
 @pytest.fixture(scope="module")
-def cluster() -> sim.Cluster:
+def cluster() -> Iterator[sim.Cluster]:
     """A quiet cluster whose tables are equal."""
     world = sim.Cluster(1, faults=sim.Faults.none(), steps=5)
-    outcome = world.run()
+    outcome = world.run(stays_open=True)
     assert outcome.violation is None
-    return world
+    yield world
+    world.close()
 
 
-def master_of(cluster: sim.Cluster) -> Broker:
+def begin(host: BrokerHost, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Start *work* in the process of a broker."""
+    tasks: list[asyncio.Task[Any]] = []
+    loop = host.machine.loop
+    host.machine.process.run(lambda: tasks.append(loop.create_task(work)))
+    return tasks[0]
+
+
+def master_of(cluster: sim.Cluster) -> BrokerHost:
     return cluster.brokers[cluster.controller.view.master]
 
 
@@ -60,11 +71,11 @@ def test_new_group_is_on_all_members_at_once_and_its_answer_waits_for_them(
     master, timeline = master_of(cluster), cluster.timeline
     made_ms = []
     for name in ("first", "second"):
-        work, spent_us = master.start(master.metadata.change_group(GroupConfig(name))), 0
-        while not work.is_over:
+        work, spent_us = begin(master, master.metadata.change_group(GroupConfig(name))), 0
+        while not work.done():
             timeline.run(timeline.now_us + 1000)
             spent_us += 1000
-        assert not work.value.missing
+        assert not work.result().missing
         assert all(name in each.metadata.tables.groups for each in cluster.brokers.values())
         made_ms.append(spent_us // 1000)
     # The slaves had just asked again when the second one was made.
@@ -76,9 +87,9 @@ def test_reports_of_an_earlier_epoch_admit_no_slave_in_the_next_one(
 ) -> None:
     master = master_of(cluster)
     admitted: list[Collection[int]] = []
-    monkeypatch.setattr(master.replica, "admit", admitted.append)
+    monkeypatch.setattr(master.broker.replica, "admit", admitted.append)
     metadata, role = master.metadata, master.role
     metadata.take_role(replace(role, epoch=role.epoch + 1))
     # A change, or a confirmation of the last one, admits the slaves that hold it.
-    master.start(metadata.confirm_topics())
+    begin(master, metadata.confirm_topics())
     assert admitted == [frozenset()]

@@ -101,6 +101,7 @@ class MemberGroup:
             broker_id=member.number,
             listen=("0.0.0.0", 10912),
             lease=Lease(600),
+            waits_for_admission=True,
             on_proposal=self.proposals.append,
             on_change=statuses.append,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from rmqstore.aio import AsyncStore
@@ -12,8 +11,10 @@ from rmqstore.broker.metadata import groups as group_rules
 from rmqstore.broker.metadata.files import SavedTable, TimerFiles
 from rmqstore.broker.metadata.shared import Broker, SharedTables
 from rmqstore.broker.metadata.tables import Tables
+from rmqstore.broker.parts import Parts
 from rmqstore.errors import DiskError, StoreError
 from rmqstore.net.runtime import Runtime
+from rmqstore.store.folder import Folder
 from rmqstore.store.metadata import (
     DelayOffsets,
     GroupTable,
@@ -36,6 +37,10 @@ class Host(Broker, Protocol):
     @property
     def runtime(self) -> Runtime:
         """The world of the broker."""
+
+    @property
+    def parts(self) -> Parts:
+        """What reaches the world."""
 
     @property
     def store(self) -> AsyncStore:
@@ -68,7 +73,7 @@ class Metadata(SharedTables):
     async def open(self) -> None:
         """Load the files. Raises CorruptionError, DiskError."""
         store = self._host.store.store
-        root = Path(store.path)
+        root = self._host.parts.folder(store.path)
         self._store = store
         self.timer_files = TimerFiles(root)
         tables = self.tables = await self._runtime.on_disk(lambda: self._load(root))
@@ -82,7 +87,7 @@ class Metadata(SharedTables):
         self._saving.start(self._save_regularly(), name="saving of offsets")
         self._is_open = True
 
-    def _load(self, root: Path) -> Tables:
+    def _load(self, root: Folder) -> Tables:
         tables = Tables(
             topics=TopicTable.load(root),
             groups=GroupTable.load(root),
