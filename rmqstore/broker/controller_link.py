@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rmqstore.aio import AsyncStore
 from rmqstore.broker import role_keeper
@@ -35,6 +35,7 @@ from rmqstore.broker.role_keeper import RoleKeeper
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import (
     ArgumentError,
+    DiskError,
     InvalidFieldError,
     RemotingConnectError,
     RemotingError,
@@ -57,6 +58,8 @@ from rmqstore.replication.group.sync_state_set import Proposal
 from rmqstore.replication.runtime.replica import Replica
 
 __all__ = ["ControllerLink", "Host"]
+
+T = TypeVar("T")
 
 _CALL_S = 3.0
 _PAUSE_S = 0.1
@@ -160,9 +163,9 @@ class ControllerLink:
         if broker_id is None:
             broker_id = await self._obtain_id(kept.application)
         elif kept.restored:
-            await self._runtime.on_disk(partial(self._files.save_identity, broker_id))
+            await self._saved(partial(self._files.save_identity, broker_id))
         self._boot = await self._runtime.in_thread(self._host.parts.boot)
-        life = await self._runtime.on_disk(
+        life = await self._saved(
             partial(
                 self._files.begin_life,
                 broker_id,
@@ -193,11 +196,11 @@ class ControllerLink:
                 case Apply(applied):
                     result = await self._apply(applied)
                 case SaveApplication(applied):
-                    await self._runtime.on_disk(partial(self._files.save_application, applied))
+                    await self._saved(partial(self._files.save_application, applied))
                 case DropApplication():
-                    await self._runtime.on_disk(self._files.drop_application)
+                    await self._saved(self._files.drop_application)
                 case SaveIdentity(broker_id):
-                    await self._runtime.on_disk(partial(self._files.save_identity, broker_id))
+                    await self._saved(partial(self._files.save_identity, broker_id))
             if isinstance(step, RequestNextId | Apply):
                 if result:
                     pause_s = _PAUSE_S
@@ -208,6 +211,15 @@ class ControllerLink:
                 step = steps.send(result)
             except StopIteration as end:
                 return int(end.value)
+
+    async def _saved(self, save: Callable[[], T]) -> T:
+        """Return the result of *save*, which changes a file, once the disk takes the change."""
+        while True:
+            try:
+                return await self._runtime.on_disk(save)
+            except DiskError as error:
+                self._report(str(error))
+            await self._runtime.sleep(_PAUSE_S_MAX)
 
     async def _next_id(self) -> int | None:
         names = BrokerNameHeader(cluster_name=self._group.cluster, broker_name=self._group.name)

@@ -93,3 +93,20 @@ def test_reports_of_an_earlier_epoch_admit_no_slave_in_the_next_one(
     # A change, or a confirmation of the last one, admits the slaves that hold it.
     begin(master, metadata.confirm_topics())
     assert admitted == [frozenset()]
+
+
+def test_a_broker_that_starts_on_a_full_disk_joins_its_group_once_there_is_room() -> None:
+    world = sim.Cluster(1, faults=sim.Faults.none(), steps=5)
+    assert world.run(stays_open=True).violation is None
+    slave = next(each for each in world.replicas.values() if each.slave_node is not None)
+    broker = world.brokers[slave.number]
+    world.kill(slave, loses_power=False, away_ms=10)
+    world.timeline.run(world.timeline.now_us + 10_000)
+    slave.log.is_full = True
+    world.timeline.run(world.timeline.now_us + 3_000_000)
+    assert slave.is_up
+    assert broker.role.name is None
+    slave.log.is_full = False
+    world.timeline.run(world.timeline.now_us + 5_000_000)
+    assert broker.role.name == "slave"
+    world.close()
