@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from rmqstore.broker.membership.membership import Membership
+from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.registration import (
     Announcement,
@@ -12,7 +14,6 @@ from rmqstore.broker.registration import (
     announced_until_ms,
     bodies_of,
 )
-from rmqstore.broker.roles import Role, Standing
 from rmqstore.config import BrokerConfig
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.runtime import Runtime
@@ -40,6 +41,10 @@ class Host(Protocol):
     @property
     def replica(self) -> Replica | None:
         """The replica of the store; None until the id is known."""
+
+    @property
+    def membership(self) -> Membership:
+        """How the broker gets its role."""
 
     @property
     def metadata(self) -> Metadata:
@@ -103,12 +108,9 @@ class Announcer:
     @property
     def until_ms(self) -> int | None:
         """The end of this master's lease unless it is renewed; None without a lease."""
-        replica = self._host.replica
-        if replica is None:
-            return None
-        # A master is a possible member of its own set.
-        leads = not self._host.config.is_controlled or bool(replica.possible_members)
-        return announced_until_ms(self._host.role, leads=leads, lease_end_ms=replica.lease_end_ms)
+        role, membership = self._host.role, self._host.membership
+        lease_end_ms = membership.lease_end_ms
+        return announced_until_ms(role, leads=membership.leads, lease_end_ms=lease_end_ms)
 
     @property
     def is_leading(self) -> bool:

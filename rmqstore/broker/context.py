@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from rmqstore.broker.controller_link import ControllerLink
+from rmqstore.broker.membership.membership import Membership
 from rmqstore.broker.operations.core import Core
 from rmqstore.net.addresses import Address
 from rmqstore.remoting.frames import Frame
@@ -30,8 +30,8 @@ class Context(Core, Protocol):
         """Address for slaves; None without a replica."""
 
     @property
-    def controllers(self) -> ControllerLink | None:
-        """The link to the controllers; None without enableControllerMode."""
+    def membership(self) -> Membership:
+        """How the broker gets its role."""
 
     def wall_ms(self) -> int:
         """Return the time of the wall clock."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rmqstore.broker.roles import Role
+from rmqstore.broker.membership.roles import Role
 from rmqstore.net.metrics import Family, RequestMetrics, counter, gauge, histogram
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.replication.group.status import Status

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.aio import AsyncStore
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.open_broker import BrokerStatus, OpenBroker
 from rmqstore.broker.parts import Parts
 from rmqstore.broker.request_table import ROWS
-from rmqstore.broker.roles import Role
 from rmqstore.broker.serving import RoleGate
 from rmqstore.broker.settings import Settings
 from rmqstore.config import BrokerConfig
@@ -113,9 +113,10 @@ class Broker(OneRun):
         stack.push_async_callback(broker.close_tasks)
         stack.push_async_callback(broker.services.close)
         broker.services.start(broker.role)
-        if broker.fixed_role is not None:
-            stack.push_async_callback(broker.fixed_role.close)
-            await broker.fixed_role.take()
+        stack.push_async_callback(broker.addresses.close)
+        await broker.addresses.start()
+        stack.push_async_callback(broker.membership.close)
+        await broker.membership.start()
 
         if self._endpoint is not None:
             stack.push_async_callback(self._endpoint.close)
@@ -134,13 +135,8 @@ class Broker(OneRun):
         stack.push_async_callback(server.close)
         server.start()
 
-        stack.push_async_callback(broker.addresses.close)
-        await broker.addresses.start()
         stack.push_async_callback(broker.nameservers.close)
         broker.nameservers.start()
-        if broker.controllers is not None:
-            stack.push_async_callback(broker.controllers.close)
-            await broker.controllers.start()
         self._log_start(broker)
 
     def _bind(

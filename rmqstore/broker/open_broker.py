@@ -8,8 +8,6 @@ from typing import Any
 
 from rmqstore.aio import AsyncStore
 from rmqstore.broker.announcer import Announcer
-from rmqstore.broker.controller_link import ControllerLink
-from rmqstore.broker.fixed_role import FixedRole
 from rmqstore.broker.handlers.admin import AdminRequests
 from rmqstore.broker.handlers.groups import GroupRequests
 from rmqstore.broker.handlers.metadata_answers import MetadataRequests
@@ -19,13 +17,16 @@ from rmqstore.broker.handlers.refused import RefusedRequests
 from rmqstore.broker.handlers.replication import ReplicationRequests
 from rmqstore.broker.handlers.send import SendRequests
 from rmqstore.broker.handlers.topics import TopicRequests
+from rmqstore.broker.membership.controlled import ControlledMembership
+from rmqstore.broker.membership.fixed import FixedMembership
+from rmqstore.broker.membership.membership import Membership
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
 from rmqstore.broker.parts import Parts
 from rmqstore.broker.registration import Announcement
 from rmqstore.broker.reigns import Reigns
-from rmqstore.broker.roles import Role
 from rmqstore.broker.server_addresses import ServerAddresses
 from rmqstore.broker.services.clients import Clients
 from rmqstore.broker.services.locks import QueueLocks
@@ -105,10 +106,11 @@ class OpenBroker:
         self.announcer = Announcer(self)
         self.addresses = ServerAddresses(self, lambda: self.nameservers.update())
         self.nameservers = NameserverLink(self)
-        self.controllers = ControllerLink(self) if settings.config.is_controlled else None
-        """The link to the controllers; None without enableControllerMode."""
-        self.fixed_role = None if settings.config.is_controlled else FixedRole(self)
-        """With enableControllerMode None."""
+        is_controlled = settings.config.is_controlled
+        self.membership: Membership = (
+            ControlledMembership(self) if is_controlled else FixedMembership(self)
+        )
+        """How the broker gets its role."""
         self.clients = Clients(self)
         """The clients that are online."""
         self.pulls = Pulls(self, self.clients.table)
@@ -225,36 +227,9 @@ class OpenBroker:
         return await self.runtime.client.call(address, frame, timeout)
 
     @property
-    def possible_members(self) -> frozenset[int]:
-        """Brokers that may be elected instead of this master, under a controller."""
-        if self.replica is None or not self.config.is_controlled:
-            return self.role.members
-        return self.replica.possible_members
-
-    @property
-    def members_without_reports(self) -> frozenset[int]:
-        """Possible members that are Java brokers, which report no changes of topics."""
-        if self.replica is None or not self.config.is_controlled:
-            return frozenset()
-        return self.replica.members_without_reports
-
-    @property
-    def puts_need_members(self) -> bool:
-        """Whether puts wait for other members of a sync-state set."""
-        replica = self.config.replica
-        needs = replica.in_sync_replicas > 1 or replica.all_ack_in_sync_state_set
-        return self.config.is_controlled and needs
-
-    @property
     def metadata_trouble(self) -> str:
         """Why the master of this slave gives no metadata; empty where it does."""
         return self._copies.trouble
-
-    def admit(self, broker_ids: Collection[int]) -> None:
-        """Allow only these brokers to join the sync-state set of this master."""
-        replica = self.replica
-        if replica is not None and replica.role == "master" and self.config.is_controlled:
-            replica.admit(broker_ids)
 
     async def configure(self, changes: Mapping[str, str]) -> None:
         """Change settings by RocketMQ key, first in the file. Raises as `Settings.change`."""
@@ -263,8 +238,7 @@ class OpenBroker:
         self.addresses.update()
         self.nameservers.update()
         self.registration_due()
-        if self.fixed_role is not None:
-            self.fixed_role.configured()
+        self.membership.configured()
 
     # ---- nameservers
 
@@ -300,16 +274,11 @@ class OpenBroker:
     def is_hidden(self) -> bool:
         """Whether nameservers must not know this broker: another may be the master, or the services
         of its role have not begun."""
-        is_doubtful = self.fixed_role is not None and self.fixed_role.is_hidden
-        return is_doubtful or not self.services.has_begun
+        return self.membership.is_hidden or not self.services.has_begun
 
     def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
-        """Follow the master that a nameserver names, where the file names none and no controller
-        gives orders; with a controller, only take its HA address."""
-        if self.controllers is not None and answer.master_address and answer.ha_address:
-            self.controllers.learn_master(answer.master_address, answer.ha_address)
-        if self.fixed_role is not None:
-            self.fixed_role.learn_master(answer)
+        """Take the master that a nameserver names."""
+        self.membership.learn_master(answer)
 
     def learn_order_topics(self, topics: Collection[str]) -> None:
         """Have topics as ordered ones that nameservers have an order configuration of. Slaves take

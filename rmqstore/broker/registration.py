@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rmqstore.broker.roles import Role
+from rmqstore.broker.membership.roles import Role
 from rmqstore.permissions import PERM_READ_WRITE
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from rmqstore.broker.roles import Role
+from rmqstore.broker.membership.roles import Role
 from rmqstore.net.runtime import Event
 
 __all__ = ["Reigns"]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rmqstore.broker.controller_calls import Outcome, SetAnswer
-from rmqstore.broker.orders import Decision, Orders, RoleOrder
+from rmqstore.broker.membership.controller_calls import Outcome, SetAnswer
+from rmqstore.broker.membership.orders import Decision, Orders, RoleOrder
 from rmqstore.errors import ArgumentError, Fenced
 from rmqstore.remoting.headers.controller import ControllerHeartbeatRequestHeader
 from rmqstore.replication.group.group import Effect as GroupEffect

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rmqstore.broker.controller_link import ControllerLink
-from rmqstore.broker.identity import GroupName, format_identity
+from rmqstore.broker.membership.identity import GroupName, format_identity
+from rmqstore.broker.membership.membership import Membership
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metadata.topics import TEMPLATE_TOPIC
 from rmqstore.broker.node import Broker
 from rmqstore.broker.open_broker import OpenBroker
 from rmqstore.broker.parts import Parts
-from rmqstore.broker.roles import Role
 from rmqstore.config import BrokerConfig, FlushDiskType, ReplicaConfig, StoreConfig
 from rmqstore.errors import RemotingTimeout
 from rmqstore.net.addresses import Address
@@ -77,7 +77,7 @@ class BrokerHost:
         self._nameservers = tuple(nameservers)
         self._broker: Broker | None = None
         self._client: _Client | None = None
-        self._controllers: ControllerLink | None = None
+        self._membership: Membership | None = None
         self._make_files()
 
     def _make_files(self) -> None:
@@ -95,7 +95,7 @@ class BrokerHost:
     def begin(self, machine: Member) -> None:
         """Begin the broker of another life, on the loop of its process."""
         sockets, network = machine.process.sockets, self._network
-        self._controllers = None
+        self._membership = None
         client = self._client = _Client(
             sockets, network, first_opaque=machine.life * _OPAQUES, now_ms=self._world_ms
         )
@@ -125,7 +125,7 @@ class BrokerHost:
 
     async def _run(self, broker: Broker) -> None:
         await broker.start()
-        self._controllers = broker.open.controllers
+        self._membership = broker.open.membership
         async for role in broker.role_changes():
             self.machine.broker_role = role
             self._changed()
@@ -163,8 +163,8 @@ class BrokerHost:
             if frame.is_response:
                 assert self._client is not None, "it was begun"
                 self._client.answered(frame)
-            elif self._controllers is not None:
-                self._controllers.notified(frame)
+            elif self._membership is not None:
+                self._membership.notified(frame)
 
 
 class _Client(SimClient):

@@ -1,16 +1,22 @@
 """Requests of a replica to the controllers, in remoting frames, and their answers.
 
 Production code chooses the requests and interprets the answers
-(`rmqstore.broker.controller_calls`). Each message is sent separately: an answer is matched to its
-request by number, and may be lost.
+(`rmqstore.broker.membership.controller_calls`). Each message is sent separately: an answer is
+matched to its request by number, and may be lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from rmqstore.broker.controller_calls import Call, ControllerCalls, Displaced, SetAnswer, notified
-from rmqstore.broker.orders import Decision
+from rmqstore.broker.membership.controller_calls import (
+    Call,
+    ControllerCalls,
+    Displaced,
+    SetAnswer,
+    notified,
+)
+from rmqstore.broker.membership.orders import Decision
 from rmqstore.remoting.frames import Frame, FrameDecoder, encode
 from rmqstore.remoting.headers.controller import ControllerHeartbeatRequestHeader
 from rmqstore.replication.group.sync_state_set import Proposal

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore._native.core import Admission
-from rmqstore.broker.orders import Orders
+from rmqstore.broker.membership.orders import Orders
 from rmqstore.replication.group.node import MasterNode, SlaveNode
 from rmqstore.replication.group.roles import Change, RoleMachine
 from rmqstore.replication.protocol.frames import (

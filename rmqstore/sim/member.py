@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from rmqstore.broker.identity import parse_life
-from rmqstore.broker.roles import Role
+from rmqstore.broker.membership.identity import parse_life
+from rmqstore.broker.membership.roles import Role
 from rmqstore.errors import DiskError, StoreError
 from rmqstore.message import PutStatus
 from rmqstore.replication.group.group import Effect as GroupEffect

@@ -64,7 +64,9 @@ LAYERS = {
 PURE = re.compile(
     r"rmqstore\.epochs|rmqstore\.replication\.(protocol|group)(\..+)?"
     r"|rmqstore\.controller(\.(?!server|notices|engines)\w+)?"
-    r"|rmqstore\.broker\.(clients|holds|roles|registration|nameserver_calls|metrics|controller_calls|identity|orders|traffic)"
+    r"|rmqstore\.broker\.(clients|holds|registration|nameserver_calls|metrics|traffic)"
+    r"|rmqstore\.broker\.membership\.(controller_calls|identity|leader_search|master_places|orders|roles)"
+    r"|rmqstore\.broker\.services\.plan"
     r"|rmqstore\.broker\.operations\.(filters|message_rules)"
     r"|rmqstore\.broker\.metadata\.(topics|groups|changes|tables|spreading|change_body)"
     r"|rmqstore\.nameserver(\.(?!(server|kv_file)$)\w+)?"

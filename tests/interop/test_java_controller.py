@@ -39,7 +39,7 @@ async def test_a_killed_master_is_replaced_and_nothing_acknowledged_is_lost(
                 await group.start(name)
             first = await group.master()
             broker = group.brokers[first]
-            assert broker.open.controllers is not None
+            assert broker.open.membership is not None
             epoch = broker.role.epoch
             for number in range(10):
                 await put(broker, f"{number}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.broker.roles import Role, Standing
+from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.services.service import Service
 from rmqstore.broker.services.services import Services
 from tests.support.virtual import VirtualProcess

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.node import Broker
 from rmqstore.broker.refusals import COMMANDS
-from rmqstore.broker.roles import Role
 from rmqstore.config import parse_properties
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.queue_name import QueueName

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.node import Broker
-from rmqstore.broker.roles import Role
 from rmqstore.remoting.bodies.clients import ConsumerList
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode

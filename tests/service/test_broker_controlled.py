@@ -56,8 +56,8 @@ async def test_a_lone_broker_gets_id_role_and_lease(tmp_path: Path) -> None:
         assert broker.role.master_address == broker.address
         assert (tmp_path / "a" / "brokerIdentity").read_text() == "DefaultCluster#broker-a#1"
         await put(broker, "one")
-        assert broker.open.controllers is not None
-        assert broker.open.controllers.leader == group.controllers[0]
+        assert broker.open.membership is not None
+        assert broker.open.membership.leader == group.controllers[0]
         async with ControllerAdmin(group.controllers[0]) as controller:
             (row,) = (await observe(None, controller, ["broker-a"])).rows
         assert (row.is_master, row.is_in_sync) == (True, True)
@@ -419,8 +419,8 @@ async def test_a_controller_that_names_itself_by_an_address_out_of_reach_is_used
             broker = await group.start("a")
             assert await group.master() == "a"
             await put(broker, "one")
-            assert broker.open.controllers is not None
-            assert broker.open.controllers.leader == format_address(reached)
+            assert broker.open.membership is not None
+            assert broker.open.membership.leader == format_address(reached)
         finally:
             await group.stop("a")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.broker import controller_link
+from rmqstore.broker.membership import controlled
 from rmqstore.broker.node import Broker
 from rmqstore.message import Durability
 from rmqstore.net.addresses import format_address
@@ -71,7 +71,7 @@ async def test_brokers_get_ids_roles_and_a_full_set(tmp_path: Path) -> None:
 async def test_silent_controller_does_not_delay_the_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_link, "_CALL_S", 10 * WAIT_S)
+    monkeypatch.setattr(controlled, "_CALL_S", 10 * WAIT_S)
     rules, deaf = JavaRules(), JavaRules()
     deaf.is_silent = True
     async with AsyncExitStack() as stack:
@@ -166,8 +166,8 @@ async def test_a_leader_of_rocketmq_that_names_itself_by_an_address_out_of_reach
         broker = await group.start("a")
         await group.master()
         await put(broker, "one")
-        assert broker.open.controllers is not None
-        assert broker.open.controllers.leader == reached
+        assert broker.open.membership is not None
+        assert broker.open.membership.leader == reached
 
         # A follower names the leader: this address alone is known of it.
         rules.leads = False

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.change_body import ChangeBody
 from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.metadata.spreading import Spread
 from rmqstore.broker.metadata.takeover import take_tables
 from rmqstore.broker.node import Broker
-from rmqstore.broker.roles import Role
 from rmqstore.config import BrokerRole
 from rmqstore.errors import DiskError, RemotingFrameError, RequestRefused
 from rmqstore.remoting.codes import RequestCode, ResponseCode

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.node import Broker
 from rmqstore.broker.request_table import ROWS
-from rmqstore.broker.roles import Role
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame, name_of_request

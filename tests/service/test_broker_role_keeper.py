@@ -6,9 +6,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from rmqstore.broker.orders import Decision
-from rmqstore.broker.role_keeper import RoleKeeper
-from rmqstore.broker.roles import Role
+from rmqstore.broker.membership.orders import Decision
+from rmqstore.broker.membership.role_keeper import RoleKeeper
+from rmqstore.broker.membership.roles import Role
 from rmqstore.net.identity_log import IdentityLog
 from tests.support.waiting import until
 

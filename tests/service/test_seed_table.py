@@ -172,7 +172,7 @@ async def test_new_brokers_with_a_controller_fail_over_where_there_is_one(
             await group.start("b")
             if not servers.has_controller:
                 for each in group.brokers.values():
-                    link = each.controllers
+                    link = each.open.membership
                     assert link is not None
                     await until(lambda link=link: link.trouble, "the reason is reported")
                     assert not each.role.name
@@ -220,7 +220,7 @@ async def play_master_and_slave(here: Cell, root: Path, *, acting: bool) -> None
             await master.metadata.change_topic(StoredTopic("orders", 4, 4))
             await master.store.put("orders", b"one")
             await here.shows(0, 1)
-            copier.registration_due()
+            copier.open.registration_due()
             await until(
                 lambda: copier.store.store.end_offset == master.store.store.end_offset,
                 "the slave has the message",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rmqstore.broker.clients import BROADCASTING
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.operations import offsets
 from rmqstore.broker.operations import pull as pulls
 from rmqstore.broker.operations.filters import ALL, Filter, filter_of
@@ -25,7 +26,6 @@ from rmqstore.broker.operations.pull import (
     PullResult,
 )
 from rmqstore.broker.operations.send import ClientMessage, SendOperation, Sent
-from rmqstore.broker.roles import Role
 from rmqstore.errors import PutError, RequestRefused
 from rmqstore.message import Durability, PutStatus
 from rmqstore.remoting.codes import ResponseCode

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.spreading import Spread
 from rmqstore.broker.operations.groups import GroupOperations
 from rmqstore.broker.operations.topics import TopicChange, TopicOperations
-from rmqstore.broker.roles import Role
 from rmqstore.errors import ArgumentError, RequestRefused
 from rmqstore.remoting.bodies.queue_name import QueueName
 from rmqstore.remoting.bodies.statistics import QueueProgress, QueueStats

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import rmqstore
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.changes import ChangeLog
 from rmqstore.broker.metadata.spreading import Spread
 from rmqstore.broker.metadata.tables import Offsets
-from rmqstore.broker.roles import Role
 from rmqstore.broker.traffic import Traffic
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import PutError, RequestRefused

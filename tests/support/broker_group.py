@@ -61,8 +61,8 @@ class Group:
     async def kill(self, name: str) -> None:
         """End a broker without the steps of a clean end: its links vanish first."""
         broker = self.brokers.pop(name)
-        assert broker.open.controllers is not None
-        await broker.open.controllers.close()
+        assert broker.open.membership is not None
+        await broker.open.membership.close()
         if broker._client is not None:
             await broker._client.close()
         if broker.replica is not None:

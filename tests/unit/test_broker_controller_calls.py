@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.broker.controller_calls import (
+from rmqstore.broker.membership.controller_calls import (
     Call,
     ControllerCalls,
     Displaced,
@@ -15,7 +15,7 @@ from rmqstore.broker.controller_calls import (
     SetAnswer,
     notified,
 )
-from rmqstore.broker.orders import Decision
+from rmqstore.broker.membership.orders import Decision
 from rmqstore.errors import InvalidFieldError, RemotingFrameError
 from rmqstore.remoting.bodies.controller import SyncStateSetBody
 from rmqstore.remoting.codes import RequestCode, ResponseCode

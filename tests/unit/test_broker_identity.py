@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.broker.identity import (
+from rmqstore.broker.membership.identity import (
     Application,
     Apply,
     DropApplication,
@@ -20,7 +20,7 @@ from rmqstore.broker.identity import (
     SaveIdentity,
     assign,
 )
-from rmqstore.broker.identity_files import IdentityFiles
+from rmqstore.broker.membership.identity_files import IdentityFiles
 from rmqstore.errors import ConfigError, CorruptionError, DiskError
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame

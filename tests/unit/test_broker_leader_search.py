@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqstore.broker.leader_search import LeaderSearch
+from rmqstore.broker.membership.leader_search import LeaderSearch
 from rmqstore.remoting.headers.controller import GetControllerMetadataResponseHeader
 
 ONE, TWO, THREE = "10.0.0.1:9878", "10.0.0.2:9878", "10.0.0.3:9878"

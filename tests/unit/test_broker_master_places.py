@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqstore.broker.master_places import MasterPlaces, MasterSearch, other_places
+from rmqstore.broker.membership.master_places import MasterPlaces, MasterSearch, other_places
 from rmqstore.net.addresses import parse_address
 
 PUBLIC, INSIDE, HA = "198.51.100.1:10911", "10.0.0.1:10911", "10.0.0.1:10912"

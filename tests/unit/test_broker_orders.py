@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from rmqstore.broker.orders import Decision, Orders, RoleOrder
-from rmqstore.broker.roles import Role
+from rmqstore.broker.membership.orders import Decision, Orders, RoleOrder
+from rmqstore.broker.membership.roles import Role
 
 LIFE = 7
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rmqstore.broker.orders import Decision
-from rmqstore.broker.role_keeper import RoleKeeper
-from rmqstore.broker.roles import Role
+from rmqstore.broker.membership.orders import Decision
+from rmqstore.broker.membership.role_keeper import RoleKeeper
+from rmqstore.broker.membership.roles import Role
 from rmqstore.net.addresses import parse_address
 from rmqstore.replication.protocol.events import HaState
 from tests.support.virtual import VirtualProcess

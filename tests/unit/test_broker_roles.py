@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rmqstore.broker.orders import RoleOrder
+from rmqstore.broker.membership.orders import RoleOrder
+from rmqstore.broker.membership.roles import Role, role_by, role_during, role_with
 from rmqstore.broker.registration import announced_id, announced_until_ms
-from rmqstore.broker.roles import Role, role_by, role_during, role_with
 
 
 def order(epoch: int, master_id: int, address: str = "") -> RoleOrder:

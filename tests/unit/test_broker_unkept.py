@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.shared import SharedTables, Wait
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.metadata.unkept import Unkept
-from rmqstore.broker.roles import Role
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import DiskError
 from rmqstore.message import PutStatus
@@ -82,6 +82,7 @@ class Group:
         self.log = IdentityLog("tests", "broker b")
         self.role = Role(name="master", broker_id=1, epoch=4)
         self.time_ms = 1000
+        self.membership: Any = self
         self.possible_members = frozenset({1, 2})
         self.is_leading = True
         self.members_without_reports: frozenset[int] = frozenset()

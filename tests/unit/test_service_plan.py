@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqstore.broker.roles import Role, Standing
+from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.services.plan import PAUSE_MS, PAUSE_MS_MAX, Plan, Start, Stop
 
 NONE = Role(broker_id=1)

@@ -78,14 +78,8 @@ class ReplicationRequests:
         return call.respond(ResponseCode.SUCCESS, body=body)
 
     def _notified(self, call: Call[Any, bytes]) -> Frame:
-        controllers = self._context.controllers
-        if controllers is None:
-            raise RequestRefused(
-                "this broker takes no orders of controllers; they need enableControllerMode",
-                code=ResponseCode.SYSTEM_ERROR,
-            )
         try:
-            controllers.notified(call.request)
+            self._context.membership.notified(call.request)
         except RemotingFrameError as error:
             raise RequestRefused(
                 f"the body cannot be read: {error}", code=ResponseCode.INVALID_PARAMETER

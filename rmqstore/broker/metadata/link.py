@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rmqstore.broker.master_places import MasterPlaces
+from rmqstore.broker.membership.master_places import MasterPlaces
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.errors import RemotingError, RemotingFrameError
 from rmqstore.net.addresses import Address, format_address

@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from rmqstore.broker.membership.membership import Membership
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata import groups as group_rules
 from rmqstore.broker.metadata import topics as topic_rules
 from rmqstore.broker.metadata.change_body import SIZE_MAX, ChangeBody
 from rmqstore.broker.metadata.spreading import Holders, Spread
 from rmqstore.broker.metadata.tables import Offsets, Tables
 from rmqstore.broker.metadata.unkept import Unkept
-from rmqstore.broker.roles import Role
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import DiskError, RequestRefused
 from rmqstore.message import PutStatus
@@ -69,19 +70,8 @@ class Broker(Protocol):
         """Register at the nameservers soon: the topics have changed."""
 
     @property
-    def possible_members(self) -> frozenset[int]:
-        """Brokers that may be elected, including this master; empty once its role has ended."""
-
-    @property
-    def members_without_reports(self) -> frozenset[int]:
-        """Possible members that are Java brokers, which report no changes of topics."""
-
-    @property
-    def puts_need_members(self) -> bool:
-        """Whether puts wait for other members of a sync-state set."""
-
-    def admit(self, broker_ids: Collection[int]) -> None:
-        """Allow only these brokers to join the sync-state set of this master."""
+    def membership(self) -> Membership:
+        """How the broker gets its role, and who its members are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,7 +382,7 @@ class SharedTables(ABC):
     def _others(self) -> frozenset[int] | None:
         """The possible members except this master; None when its role has ended but `take_role`
         was not called yet."""
-        role, possible = self._broker.role, self._broker.possible_members
+        role, possible = self._broker.role, self._broker.membership.possible_members
         if role.epoch >= 0 and role.broker_id not in possible:
             return None
         return possible - {role.broker_id}
@@ -423,7 +413,7 @@ class SharedTables(ABC):
         """Return PUT_OK once the topic of a stored message is kept: saved here and, where puts need
         members and *with_members*, on every member of the set that reports. Otherwise return at the
         deadline, with the status of a message that may be lost and the reason."""
-        needs_members = with_members and self._broker.puts_need_members
+        needs_members = with_members and self._broker.membership.puts_need_members
         while True:
             if self._changes_id != wait.changes_id:
                 return PutStatus.FLUSH_SLAVE_TIMEOUT, "the role of this broker ended"
@@ -452,13 +442,13 @@ class SharedTables(ABC):
         if others is None:
             return None
         missing = frozenset(self._holders.spread(number, others).missing)
-        return missing - self._broker.members_without_reports
+        return missing - self._broker.membership.members_without_reports
 
     def _settle(self) -> None:
         """Drop the changes of topics that are kept."""
         if not self.unkept or not self._changes_id:
             return
-        needs_members = self._broker.puts_need_members
+        needs_members = self._broker.membership.puts_need_members
 
         def is_held(number: int) -> bool:
             return not needs_members or self._lacking(number) == frozenset()
@@ -470,7 +460,7 @@ class SharedTables(ABC):
         admitted = self._holders.holding(self.tables.log.last_urgent)
         if self._changes_id and admitted != self._admitted:
             self._admitted = admitted
-            self._broker.admit(admitted)
+            self._broker.membership.admit(admitted)
 
     async def changes_for(self, poll: ChangesRequestHeader) -> tuple[ChangesResponseHeader, bytes]:
         """Return the changes that a slave lacks, delayed while there are none; without a body if

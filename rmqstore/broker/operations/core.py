@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from rmqstore.aio import AsyncStore
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.keeper import Metadata
-from rmqstore.broker.roles import Role
 from rmqstore.broker.traffic import Traffic
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import RequestRefused

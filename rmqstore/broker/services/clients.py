@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.context import Context
 from rmqstore.broker.handlers.clients import ClientRequests
-from rmqstore.broker.roles import Reign
+from rmqstore.broker.membership.roles import Reign
 from rmqstore.broker.services.service import Service
 from rmqstore.remoting.requests import Handler
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from rmqstore.broker.context import Context
 from rmqstore.broker.handlers.locks import LockRequests
+from rmqstore.broker.membership.roles import Reign
 from rmqstore.broker.operations.locks import LockOperations
-from rmqstore.broker.roles import Reign
 from rmqstore.broker.services.service import Service
 from rmqstore.remoting.requests import Handler
 

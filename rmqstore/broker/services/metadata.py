@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from rmqstore.broker.membership.roles import Reign, Standing
 from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.metadata.link import Host, MasterCalls
-from rmqstore.broker.roles import Reign, Standing
 from rmqstore.broker.services.service import Service
 from rmqstore.net.addresses import format_address
 

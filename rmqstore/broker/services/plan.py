@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 
-from rmqstore.broker.roles import Reign, Standing
+from rmqstore.broker.membership.roles import Reign, Standing
 
 __all__ = ["PAUSE_MS", "PAUSE_MS_MAX", "Plan", "Start", "Stop"]
 

@@ -8,7 +8,7 @@ from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.context import Context
 from rmqstore.broker.handlers.pull import PullRequests
 from rmqstore.broker.held_pulls import HeldPulls
-from rmqstore.broker.roles import Reign
+from rmqstore.broker.membership.roles import Reign
 from rmqstore.broker.services.service import Service
 from rmqstore.remoting.requests import Handler
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from typing import ClassVar
 
-from rmqstore.broker.roles import Reign, Standing
+from rmqstore.broker.membership.roles import Reign, Standing
 from rmqstore.net.metrics import Family
 from rmqstore.remoting.requests import Handler
 

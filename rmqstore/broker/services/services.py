@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from rmqstore.broker.roles import Reign
+from rmqstore.broker.membership.roles import Reign
 from rmqstore.broker.services.plan import Plan, Start, Stop
 from rmqstore.broker.services.service import Service
 from rmqstore.net.identity_log import IdentityLog

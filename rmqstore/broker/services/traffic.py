@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from rmqstore.broker.ha_status import log_positions
-from rmqstore.broker.roles import Reign
+from rmqstore.broker.membership.roles import Reign
 from rmqstore.broker.services.service import Service
 from rmqstore.broker.traffic import SAMPLE_S, Traffic
 from rmqstore.net.runtime import Runtime

@@ -1,7 +1,7 @@
-"""The link of a broker to its controllers: id, heartbeats, orders and proposals.
+"""The membership in a group with controllers: id, heartbeats, orders and proposals.
 
-`ControllerLink` first gets the id of the broker, from its files or from the controllers. Then it
-opens the replica, and sends the requests of `controller_calls`. While controllers are absent or
+`ControlledMembership` first gets the id of the broker, from its files or from the controllers. Then
+it opens the replica, and sends the requests of `controller_calls`. While controllers are absent or
 silent, the broker continues in its last role, as long as its lease lasts.
 """
 
@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rmqstore.aio import AsyncStore
-from rmqstore.broker import role_keeper
-from rmqstore.broker.controller_calls import Call, ControllerCalls, Displaced, SetAnswer, notified
-from rmqstore.broker.identity import (
+from rmqstore.broker.membership.controller_calls import (
+    Call,
+    ControllerCalls,
+    Displaced,
+    SetAnswer,
+    notified,
+)
+from rmqstore.broker.membership.identity import (
     Application,
     Apply,
     DropApplication,
@@ -27,11 +32,12 @@ from rmqstore.broker.identity import (
     SaveIdentity,
     assign,
 )
-from rmqstore.broker.identity_files import IdentityFiles
-from rmqstore.broker.leader_search import LeaderSearch
-from rmqstore.broker.orders import Decision
+from rmqstore.broker.membership.identity_files import IdentityFiles
+from rmqstore.broker.membership.leader_search import LeaderSearch
+from rmqstore.broker.membership.orders import Decision
+from rmqstore.broker.membership.role_keeper import Host as KeeperHost
+from rmqstore.broker.membership.role_keeper import RoleKeeper
 from rmqstore.broker.parts import Parts
-from rmqstore.broker.role_keeper import RoleKeeper
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import (
     ArgumentError,
@@ -52,12 +58,13 @@ from rmqstore.remoting.headers.controller import (
     GetControllerMetadataResponseHeader,
     GetNextBrokerIdResponseHeader,
 )
+from rmqstore.remoting.headers.registration import RegisterBrokerResponseHeader
 from rmqstore.replication.group.quorum import Lease
 from rmqstore.replication.group.status import Status
 from rmqstore.replication.group.sync_state_set import Proposal
 from rmqstore.replication.runtime.replica import Replica
 
-__all__ = ["ControllerLink", "Host"]
+__all__ = ["ControlledMembership", "Host"]
 
 T = TypeVar("T")
 
@@ -67,7 +74,7 @@ _PAUSE_S_MAX = 1.0
 _TROUBLE_LENGTH_MAX = 300
 
 
-class Host(role_keeper.Host, Protocol):
+class Host(KeeperHost, Protocol):
     """The part of a broker that its link to the controllers uses."""
 
     @property
@@ -98,9 +105,9 @@ class Host(role_keeper.Host, Protocol):
         """Open the replica of the store under its id."""
 
 
-class ControllerLink:
-    """The link of one life of a broker. `start` raises ConfigError and CorruptionError where the
-    files of the identity are not those of this broker."""
+class ControlledMembership:
+    """See `Membership`. `start` raises ConfigError and CorruptionError where the files of the
+    identity are not those of this broker."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -147,10 +154,51 @@ class ControllerLink:
         """The leading controller, if known."""
         return None if self._calls is None else self._calls.leader
 
-    def learn_master(self, master: str, ha_address: str) -> None:
-        """Take the master of the group, and its HA address, as a nameserver names them."""
-        if self._keeper is not None:
-            self._keeper.learn_master(master, ha_address)
+    @property
+    def is_hidden(self) -> bool:
+        """False: a master without a lease is announced as a slave."""
+        return False
+
+    @property
+    def leads(self) -> bool:
+        """Whether the replica of this master still is the master."""
+        # A master is a possible member of its own set.
+        return self._replica is not None and bool(self._replica.possible_members)
+
+    @property
+    def lease_end_ms(self) -> int | None:
+        """The end of the lease of this master unless it is renewed; None without a lease."""
+        return None if self._replica is None else self._replica.lease_end_ms
+
+    @property
+    def possible_members(self) -> frozenset[int]:
+        """Brokers that may be elected instead of this master, itself included."""
+        replica = self._replica
+        return self._host.role.members if replica is None else replica.possible_members
+
+    @property
+    def members_without_reports(self) -> frozenset[int]:
+        """Possible members that are Java brokers, which report no changes of topics."""
+        return frozenset() if self._replica is None else self._replica.members_without_reports
+
+    @property
+    def puts_need_members(self) -> bool:
+        """Whether puts wait for other members of a sync-state set."""
+        replica = self._host.config.replica
+        return replica.in_sync_replicas > 1 or replica.all_ack_in_sync_state_set
+
+    def admit(self, broker_ids: Collection[int]) -> None:
+        """Allow only these brokers to join the sync-state set of this master."""
+        if self._replica is not None and self._replica.role == "master":
+            self._replica.admit(broker_ids)
+
+    def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
+        """Take the HA address of the master as a nameserver names it."""
+        if self._keeper is not None and answer.master_address and answer.ha_address:
+            self._keeper.learn_master(answer.master_address, answer.ha_address)
+
+    def configured(self) -> None:
+        """Do nothing: what changes while a broker runs is read where it is used."""
 
     def notified(self, request: Frame) -> None:
         """Take NOTIFY_BROKER_ROLE_CHANGED. Raises InvalidFieldError, RemotingFrameError."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rmqstore.aio import AsyncStore
-from rmqstore.broker.master_places import other_places
-from rmqstore.broker.roles import Role
+from rmqstore.broker.membership.master_places import other_places
+from rmqstore.broker.membership.roles import Role
 from rmqstore.config import BrokerConfig
-from rmqstore.errors import RemotingError, StoreError
+from rmqstore.errors import RemotingError, RequestRefused, StoreError
 from rmqstore.net.addresses import Address, format_address, parse_address
 from rmqstore.net.boot import boot_id
 from rmqstore.net.runtime import Runtime
@@ -32,7 +32,7 @@ from rmqstore.remoting.headers.registration import (
 from rmqstore.replication.group.fixed_master import FixedMaster, Lead, SlaveReport, Wait
 from rmqstore.replication.runtime.replica import Replica
 
-__all__ = ["FixedRole", "Host"]
+__all__ = ["FixedMembership", "Host"]
 
 _MASTER_ID = 0
 
@@ -85,8 +85,8 @@ class _Answers:
     reports: tuple[SlaveReport, ...]
 
 
-class FixedRole:
-    """Gives *broker* the role of its file."""
+class FixedMembership:
+    """See `Membership`: gives *broker* the role of its file."""
 
     def __init__(self, broker: Host) -> None:
         self._broker = broker
@@ -99,12 +99,45 @@ class FixedRole:
         self.is_hidden = False
         """Whether nameservers must not know this broker: it waits, and another may be the
         master."""
+        self.leads = True
+        """No other broker is elected."""
+        self.leader: str | None = None
+        """No controller leads."""
+        self.members_without_reports: frozenset[int] = frozenset()
+        """No member may be elected."""
+        self.puts_need_members = False
+        """Puts wait for copies, not for members of a set."""
 
     async def close(self) -> None:
         """Stop asking."""
         await self._tasks.close()
 
-    async def take(self) -> None:
+    @property
+    def trouble(self) -> str:
+        """Why this broker, the master by its file, waits; empty where it does not."""
+        return self._broker.role.waits_for
+
+    @property
+    def lease_end_ms(self) -> int | None:
+        """The end of the lease of this master, None without one."""
+        return None if self._replica is None else self._replica.lease_end_ms
+
+    @property
+    def possible_members(self) -> frozenset[int]:
+        """The members of the present role."""
+        return self._broker.role.members
+
+    def admit(self, broker_ids: Collection[int]) -> None:
+        """Do nothing: slaves join no set."""
+
+    def notified(self, request: Frame) -> None:
+        """Raise RequestRefused: no controller gives this broker orders."""
+        raise RequestRefused(
+            "this broker takes no orders of controllers; they need enableControllerMode",
+            code=ResponseCode.SYSTEM_ERROR,
+        )
+
+    async def start(self) -> None:
         """Begin the role, or wait for that of a master."""
         broker, config = self._broker, self._broker.config
         if config.is_slave:

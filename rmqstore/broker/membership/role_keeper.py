@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from rmqstore.broker.controller_calls import Outcome, SetAnswer
-from rmqstore.broker.master_places import MasterSearch, other_places
-from rmqstore.broker.orders import Decision, Orders, RoleOrder
-from rmqstore.broker.roles import Role, role_by, role_during, role_with
+from rmqstore.broker.membership.controller_calls import Outcome, SetAnswer
+from rmqstore.broker.membership.master_places import MasterSearch, other_places
+from rmqstore.broker.membership.orders import Decision, Orders, RoleOrder
+from rmqstore.broker.membership.roles import Role, role_by, role_during, role_with
 from rmqstore.errors import Fenced, RemotingError, StoreClosedError, StoreError
 from rmqstore.net.addresses import format_address
 from rmqstore.net.runtime import Runtime

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
-from rmqstore.broker.leader_search import LeaderSearch
-from rmqstore.broker.orders import Decision
+from rmqstore.broker.membership.leader_search import LeaderSearch
+from rmqstore.broker.membership.orders import Decision
 from rmqstore.errors import InvalidFieldError, RemotingFrameError
 from rmqstore.remoting.bodies.controller import Elected, SyncStateSetBody
 from rmqstore.remoting.codes import RequestCode, ResponseCode

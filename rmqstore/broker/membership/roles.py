@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Literal
 
-from rmqstore.broker.orders import RoleOrder
+from rmqstore.broker.membership.orders import RoleOrder
 from rmqstore.net.addresses import Address, format_address, parse_address
 
 __all__ = ["Reign", "Role", "Standing", "role_by", "role_during", "role_with"]

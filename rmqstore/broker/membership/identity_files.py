@@ -1,4 +1,4 @@
-"""The files of a broker's identity; `rmqstore.broker.identity` explains their texts."""
+"""The files of a broker's identity; `rmqstore.broker.membership.identity` explains their texts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rmqstore.broker.identity import (
+from rmqstore.broker.membership.identity import (
     Application,
     GroupName,
     Kept,

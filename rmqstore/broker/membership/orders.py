@@ -5,7 +5,7 @@ order makes another order. An order stays due until it is carried out: a failed 
 given again for the same epoch. An epoch that the log is beyond is refused and reported; it never
 overrides the log.
 
-`rmqstore.broker.role_keeper` carries the orders out on a replica, `rmqstore.sim` in virtual time.
+`role_keeper` carries the orders out on a replica.
 """
 
 from __future__ import annotations

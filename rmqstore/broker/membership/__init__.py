@@ -1,0 +1,1 @@
+"""How a broker gets its role in its group: by its file, or from controllers."""
