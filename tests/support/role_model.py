@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from rmqstore.broker.roles import Role
+from rmqstore.broker.membership.roles import Role
 from rmqstore.errors import RemotingConnectError, RemotingTimeout, StoreError
 from rmqstore.net.addresses import Address, format_address, parse_address
 from rmqstore.net.runtime import Runtime

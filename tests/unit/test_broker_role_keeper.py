@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rmqstore.broker.controller_calls import Outcome, SetAnswer
-from rmqstore.broker.orders import Decision
-from rmqstore.broker.role_keeper import RoleKeeper
-from rmqstore.broker.roles import Role
+from rmqstore.broker.membership.controller_calls import Outcome, SetAnswer
+from rmqstore.broker.membership.orders import Decision
+from rmqstore.broker.membership.role_keeper import RoleKeeper
+from rmqstore.broker.membership.roles import Role
 from rmqstore.errors import DiskError
 from rmqstore.net.addresses import parse_address
 from rmqstore.remoting.codes import ResponseCode

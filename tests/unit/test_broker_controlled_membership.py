@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqstore.broker.controller_link import ControllerLink
-from rmqstore.broker.identity_files import IdentityFiles
+from rmqstore.broker.membership.controlled import ControlledMembership
+from rmqstore.broker.membership.identity_files import IdentityFiles
 from rmqstore.broker.parts import Parts
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import DiskError
@@ -92,7 +92,7 @@ class Broker:
         self.client.runtime = self.process.runtime
         self.host = _Host(self.process, root, tuple(controllers))
         host: Any = self.host
-        self.link = ControllerLink(host)
+        self.link = ControlledMembership(host)
         self.process.run(self.link.start())
 
 
