@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
+from rmqstore.errors import RemotingError
 from rmqstore.message import encode_properties
 from rmqstore.permissions import PERM_READ_WRITE, PERM_WRITE
 from rmqstore.remoting.bodies.route import MASTER_ID, TopicRoute
@@ -28,12 +29,12 @@ from rmqstore.remoting.headers.pull import (
 from rmqstore.remoting.headers.routes import GetRouteInfoRequestHeader
 from rmqstore.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from rmqstore.sim.broker_host import READERS
-from rmqstore.sim.calls import Answer, Caller
-from rmqstore.sim.clock import Timeline
+from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.model_store import records_in
 from rmqstore.sim.network import Network
+from rmqstore.sim.process import Process
 from rmqstore.sim.registrar import TOPIC
-from rmqstore.sim.transport import port_number
+from rmqstore.sim.transport import SimClient
 from rmqstore.store.metadata import GroupConfig
 
 __all__ = ["CLIENTS", "Client", "Consumer", "Operator", "Producer", "Record"]
@@ -49,6 +50,9 @@ _PULL_MS = 400
 _WAITS_MS = (0, 900, 3000)
 _CHANGE_MS = 4000
 _AT_ONCE = 8
+
+Answer = Frame | RemotingError
+"""The answer to a request, or the error."""
 
 
 class Record(Protocol):
@@ -79,7 +83,7 @@ class Client:
         timeline: Timeline,
         network: Network,
         rng: Random,
-        nameservers: tuple[int, ...],
+        nameservers: tuple[str, ...],
         record: Record,
     ) -> None:
         self.number = number
@@ -91,11 +95,45 @@ class Client:
         self._turn = rng.randrange(len(nameservers))
         self._is_asking = False
         self._asking: list[Callable[[], None]] = []
-        self._caller = Caller(number, timeline=timeline, network=network)
+        self._process = Process(
+            number,
+            timeline=timeline,
+            network=network,
+            clock=MachineClock(timeline),
+            failed=self._failed,
+        )
+        self._client: SimClient
 
     def start(self) -> None:
         """Begin to follow the route."""
+        self._process.run(self._make_client)
         self._poll()
+
+    def _make_client(self) -> None:
+        self._client = SimClient(self._process.sockets)
+
+    def close(self) -> None:
+        """End the process together with the world."""
+        self._process.end(loses_power=True)
+
+    def _failed(self, context: dict[str, Any]) -> None:
+        self._timeline.after(0, _raise, context.get("exception") or AssertionError(context))
+
+    def _call(
+        self, address: str, request: Frame, timeout_ms: int, done: Callable[[Answer], None]
+    ) -> None:
+        """Send *request* to the server at *address*; *done* gets the answer or the error, in an
+        event of its own."""
+
+        async def call() -> None:
+            answer: Answer
+            try:
+                answer = await self._client.call(address, request, timeout_ms / 1000)
+            except RemotingError as error:
+                answer = error
+            self._timeline.after(0, done, answer)
+
+        self._process.run(lambda: self._process.loop.create_task(call()))
 
     def _poll(self) -> None:
         self._timeline.after(_POLL_MS * 1000, self._poll)
@@ -110,7 +148,7 @@ class Client:
         fields = GetRouteInfoRequestHeader(topic=TOPIC, accept_standard_json_only=True).to_fields()
         request = Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         target = self._nameservers[self._turn % len(self._nameservers)]
-        self._caller.call(target, request, _ROUTE_MS, self._routed)
+        self._call(target, request, _ROUTE_MS, self._routed)
 
     def _routed(self, answer: Answer) -> None:
         self._is_asking = False
@@ -124,18 +162,16 @@ class Client:
         for then in asking:
             then()
 
-    def _port(self, broker_id: int) -> int | None:
-        """Return the port of a broker in the route, None if the route does not name it."""
-        if self.route is None or not self.route.brokers:
-            return None
-        address = self.route.brokers[0].addresses.get(broker_id)
-        return None if address is None else port_number(address)
-
-    def _master_port(self) -> int | None:
+    def _master(self) -> str | None:
+        """Return the address of the master, None if the route names none that takes messages."""
         route = self.route
         if route is None or not any(each.perm & PERM_WRITE for each in route.queues):
             return None
-        return self._port(MASTER_ID)
+        return route.brokers[0].addresses.get(MASTER_ID) if route.brokers else None
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 @dataclass(slots=True)
@@ -170,9 +206,9 @@ class Producer(Client):
         self._try(_Send(key, topic, self._rng.randrange(2), size))
 
     def _try(self, send: _Send) -> None:
-        port = self._master_port()
+        master = self._master()
         send.tries += 1
-        if port is None:
+        if master is None:
             self._again(send)
             return
         header = SendMessageRequestHeaderV2(
@@ -188,9 +224,7 @@ class Producer(Client):
         )
         request = Frame.request(RequestCode.SEND_MESSAGE_V2, header.to_fields(), b"m" * send.size)
         warnings = self._record.warnings
-        self._caller.call(
-            port, request, _SEND_MS, lambda answer: self._sent(send, answer, warnings)
-        )
+        self._call(master, request, _SEND_MS, lambda answer: self._sent(send, answer, warnings))
 
     def _sent(self, send: _Send, answer: Answer, warnings: int) -> None:
         if not isinstance(answer, Frame) or answer.code != ResponseCode.SUCCESS:
@@ -233,7 +267,7 @@ class Consumer(Client):
         if not addresses:
             self._again(queue)
             return
-        port = port_number(self._rng.choice(sorted(addresses.values())))
+        address = self._rng.choice(sorted(addresses.values()))
         offset = self._next[queue]
         waits_ms = self._rng.choice(_WAITS_MS)
         flags = PullFlag.COMMIT_OFFSET | PullFlag.SUBSCRIPTION
@@ -252,8 +286,8 @@ class Consumer(Client):
         request = Frame.request(RequestCode.PULL_MESSAGE, header.to_fields())
         began_us = self._timeline.now_us
         timeout_ms = _SEND_MS + waits_ms
-        self._caller.call(
-            port, request, timeout_ms, lambda answer: self._pulled(queue, answer, began_us)
+        self._call(
+            address, request, timeout_ms, lambda answer: self._pulled(queue, answer, began_us)
         )
 
     def _pulled(self, queue: int, answer: Answer, began_us: int) -> None:
@@ -279,29 +313,29 @@ class Operator(Client):
 
     def change(self) -> None:
         """Create a topic or a group at the master, unless an answer is outstanding."""
-        port = self._master_port()
-        if self.is_waiting or port is None:
+        master = self._master()
+        if self.is_waiting or master is None:
             return
         self._count += 1
         self.is_waiting = True
         if self._count % 2:
-            self._make_topic(port, f"topic-{self._count}")
+            self._make_topic(master, f"topic-{self._count}")
         else:
-            self._make_group(port, f"group-{self._count}")
+            self._make_group(master, f"group-{self._count}")
 
-    def _make_topic(self, port: int, name: str) -> None:
+    def _make_topic(self, master: str, name: str) -> None:
         header = CreateTopicRequestHeader(
             topic=name, read_queues=1, write_queues=1, perm=PERM_READ_WRITE
         )
         request = Frame.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields())
-        self._ask(port, request, topic=name)
+        self._ask(master, request, topic=name)
 
-    def _make_group(self, port: int, name: str) -> None:
+    def _make_group(self, master: str, name: str) -> None:
         body = dumps(GroupConfig(name).members())
         request = Frame.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
-        self._ask(port, request, group=name)
+        self._ask(master, request, group=name)
 
-    def _ask(self, port: int, request: Frame, *, topic: str = "", group: str = "") -> None:
+    def _ask(self, master: str, request: Frame, *, topic: str = "", group: str = "") -> None:
         warnings = self._record.warnings
 
         def made(answer: Answer) -> None:
@@ -312,4 +346,4 @@ class Operator(Client):
             if not answer.remark and warnings == self._record.warnings:
                 self._record.made(topic=topic, group=group)
 
-        self._caller.call(port, request, _CHANGE_MS, made)
+        self._call(master, request, _CHANGE_MS, made)

@@ -20,7 +20,7 @@ from typing import Any
 
 from rmqstore.message import Durability
 from rmqstore.sim.broker_host import BrokerHost
-from rmqstore.sim.clients import CLIENTS, Consumer, Operator, Producer
+from rmqstore.sim.clients import CLIENTS, Client, Consumer, Operator, Producer
 from rmqstore.sim.cluster_checker import ClusterChecker
 from rmqstore.sim.contents import Content, Contents
 from rmqstore.sim.controllers import Controllers
@@ -52,7 +52,8 @@ class Clients(Workload):
         """Make the clients."""
         self.contents = cluster.contents
         rng = self._rng
-        nameservers = tuple(each.number for each in cluster.nameservers.nodes)
+        numbers = tuple(each.number for each in cluster.nameservers.nodes)
+        nameservers = tuple(nameserver_place(each) for each in numbers)
         options: dict[str, Any] = {
             "timeline": cluster.timeline,
             "network": cluster.network,
@@ -66,7 +67,7 @@ class Clients(Workload):
         self.operator = Operator(fourth, **options)
         self._record = cluster.clients_checker
         self._network = cluster.network
-        self._nameservers = nameservers
+        self._nameservers = numbers
         self._parts = Random(f"clients {cluster.seed}")
         self.is_cut_off = cluster.faults != Faults.none()
         """Whether the network between clients and nameservers is sometimes blocked."""
@@ -74,9 +75,17 @@ class Clients(Workload):
     def start(self) -> None:
         """Begin."""
         super().start()
-        for each in (*self.producers, self.consumer, self.operator):
+        for each in self._all():
             each.start()
         self._part_later()
+
+    def close(self) -> None:
+        """End the processes of the clients."""
+        for each in self._all():
+            each.close()
+
+    def _all(self) -> tuple[Client, ...]:
+        return (*self.producers, self.consumer, self.operator)
 
     def _part_later(self) -> None:
         gap_ms = self._parts.expovariate(1 / _PART_MS)
@@ -208,6 +217,7 @@ class Cluster(World):
         for replica in self.replicas.values():
             assert isinstance(replica, Member), "each replica has a broker"
             replica.close()
+        self.workload.close()
 
     def on_decision(self, view: View) -> None:
         super().on_decision(view)

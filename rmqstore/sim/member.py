@@ -131,9 +131,13 @@ class Member(Replica):
 
     def copy_directory(self) -> Directory:
         tables = dict(self.files), dict(self.removed_queues)
-        return replace(super().copy_directory(), tables=tables)
+        return replace(super().copy_directory(), lives=(self.named_life,), tables=tables)
 
     def put_back(self, directory: Directory) -> None:
+        # The life after an old copy has a number above the former one only by the time of day.
+        behind_ms = self.named_life - self.clock.wall_ms()
+        if behind_ms >= 0:
+            self.clock.jump(behind_ms + 1)
         super().put_back(directory)
         files, removed = directory.tables
         self.files, self.removed_queues = dict(files), dict(removed)
