@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rmqstore.broker.membership.roles import Role
+from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.net.metrics import Family, RequestMetrics, counter, gauge, histogram
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.replication.group.status import Status
@@ -14,7 +14,12 @@ __all__ = ["BrokerMetrics", "Counts"]
 
 _BOUNDS_MS = (1, 3, 5, 10, 100, 1000, 3000)
 _RESPONSES = frozenset(ResponseCode)
-_ROLES = {"master": 2, "slave": 1, None: 0}
+_ROLES = {
+    Standing.LEADING: 2,
+    Standing.FOLLOWING: 1,
+    Standing.STANDING_IN: 1,
+    Standing.NONE: 0,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,7 @@ class BrokerMetrics:
         yield one("rocketmq_broker_permission", "4 to read and 2 to write.", counts.permission)
         yield one("rocketmq_topic_number", "Topics.", counts.topics)
         yield one("rocketmq_consumer_group_number", "Groups of consumers.", counts.groups)
-        yield one("rmqstore_role", "2 master, 1 slave, 0 not known.", _ROLES[role.name])
+        yield one("rmqstore_role", "2 master, 1 slave, 0 not known.", _ROLES[role.standing])
         yield one(
             "rmqstore_master_waits",
             "1 while this broker, the master by its file, does not lead: slaves may hold more.",

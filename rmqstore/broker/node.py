@@ -153,7 +153,9 @@ class Broker(OneRun):
 
     def _log_start(self, broker: OpenBroker) -> None:
         role = broker.role
-        self.log.info("started as %s", role if role.name else "member of a group with a controller")
+        self.log.info(
+            "started as %s", role if role.is_known else "member of a group with a controller"
+        )
         if broker.announcer.acts_as_master:
             self.log.warning(
                 "enableSlaveActingMaster is served in part: without a master the slave with the "
@@ -165,7 +167,7 @@ class Broker(OneRun):
 
     async def _close(self) -> None:
         if self._open is not None:
-            self._open.reigns.close()
+            self._open.present_role.close()
         await self._stack.aclose()
         if self._open is not None:
             self.log.info("closed")
@@ -212,7 +214,7 @@ class Broker(OneRun):
     async def role_changes(self) -> AsyncIterator[Role]:
         """Iterate over the roles from the present one on, until the broker closes. Of several
         changes in succession, only the last may be returned."""
-        async for role in self.open.reigns.changes():
+        async for role in self.open.present_role.changes():
             yield role
 
     async def registered(self) -> None:

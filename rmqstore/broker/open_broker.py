@@ -25,8 +25,8 @@ from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
 from rmqstore.broker.parts import Parts
+from rmqstore.broker.present_role import PresentRole
 from rmqstore.broker.registration import Announcement
-from rmqstore.broker.reigns import Reigns
 from rmqstore.broker.server_addresses import ServerAddresses
 from rmqstore.broker.services.clients import Clients
 from rmqstore.broker.services.locks import QueueLocks
@@ -100,7 +100,7 @@ class OpenBroker:
         self.replica: Replica | None = None
         """The replica of the store; None in controller mode until the id is known."""
 
-        self.reigns = Reigns(self._role_changed)
+        self.present_role = PresentRole(self._role_changed)
         self.metadata = Metadata(self)
         """Topics, groups and offsets."""
         self.announcer = Announcer(self)
@@ -162,11 +162,11 @@ class OpenBroker:
     @property
     def role(self) -> Role:
         """The present role."""
-        return self.reigns.role
+        return self.present_role.role
 
     def set_role(self, role: Role) -> None:
         """Make *role* the present role: clients are served in it from now on."""
-        self.reigns.take(role)
+        self.present_role.take(role)
 
     async def former_services_stopped(self) -> None:
         """Return when no service of a former role acts any more, at the latest after 3 s."""

@@ -132,7 +132,7 @@ def announced_until_ms(role: Role, *, leads: bool, lease_end_ms: int | None) -> 
     *leads*: whether its replica still is the master. The role of a replica ends some time before
     the role of its broker: the log is synced meanwhile.
     """
-    if role.name != "master":
+    if not role.is_master:
         return None
     return lease_end_ms if leads else 0
 
@@ -145,9 +145,9 @@ def announced_id(role: Role, *, lease_end_ms: int | None, now_ms: int) -> int | 
     From then on a master is registered as a slave, by its own id: consumers may read from it, no
     producer sends to it, and it does not stand in the place of the other master.
     """
-    if role.name is None:
+    if not role.is_known:
         return None if not role.is_searching else role.broker_id
-    if role.name == "master" and lease_end_ms is not None and now_ms >= lease_end_ms:
+    if role.is_master and lease_end_ms is not None and now_ms >= lease_end_ms:
         return role.broker_id
     return role.registered_id
 

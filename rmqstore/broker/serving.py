@@ -43,7 +43,7 @@ class RoleGate:
         standing, context = row.standing, self._context
         if standing is Standing.ANY:
             return
-        if context.role.name is None:
+        if not context.role.is_known:
             raise RequestRefused(
                 "the broker has no role yet; it serves clients once the controller or its peers "
                 "name the master",

@@ -234,7 +234,7 @@ class Cluster(World):
         role = broker.role
         self.say(f"broker {replica.number}: {role}")
         self.nameservers.changed(replica)
-        if role.name == "master" and role.epoch == self.controller.view.epoch:
+        if role.is_master and role.epoch == self.controller.view.epoch:
             self.clients_checker.elected(broker)
 
     # ---- the end

@@ -201,6 +201,20 @@ def test_servers_run_over_a_runtime_and_know_no_event_loop() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_only_the_membership_of_a_broker_compares_names_of_roles() -> None:
+    """Others ask for the standing, or by is_master, is_slave and is_known."""
+    compared = re.compile(r"role\.name (==|!=|is|in)\b|\brole\.name\b\s*[=!]=")
+    wrong = [
+        f"{name}:{number}: {line.strip()}"
+        for name in tree.files()
+        if name.startswith("rmqstore/broker/") and not name.endswith("membership/roles.py")
+        if name.endswith(".py")
+        for number, line in enumerate(tree.text_of(name).splitlines(), 1)
+        if compared.search(line)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_operations_of_a_broker_know_no_frames_headers_or_connections() -> None:
     codes_and_values = ("rmqstore.remoting.codes", "rmqstore.remoting.bodies")
     of_requests = (

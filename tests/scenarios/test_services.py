@@ -1,4 +1,4 @@
-"""Services of a broker, in virtual time: they follow its reign, and no failure takes it along."""
+"""Services of a broker, in virtual time: they follow its role, and no failure takes it along."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Recorded(Service):
         self.start_s: Callable[[], float] = lambda: 0.0
         self.stop_s: Callable[[], float] = lambda: 0.0
 
-    def term(self, reign: Role) -> int:
-        return reign.epoch
+    def term(self, role: Role) -> int:
+        return role.epoch
 
-    async def start(self, reign: Role) -> None:
-        self._story.append(f"{self.name} starts in {reign.epoch}")
+    async def start(self, role: Role) -> None:
+        self._story.append(f"{self.name} starts in {role.epoch}")
         await self._host.runtime.sleep(self.start_s())
         self._story.append(f"{self.name} runs")
 
@@ -78,8 +78,8 @@ class Stage:
     def _do(self, action: Callable[[], None]) -> None:
         self.host.process.loop.run(action)
 
-    def take(self, reign: Role, seconds: float = 0.0) -> None:
-        self._do(lambda: self.services.take(reign))
+    def take(self, role: Role, seconds: float = 0.0) -> None:
+        self._do(lambda: self.services.take(role))
         self.host.process.pass_time(seconds + 0.001)
 
     def told(self) -> list[str]:
@@ -92,7 +92,7 @@ def stage() -> Stage:
     return Stage()
 
 
-def test_services_follow_the_reign(stage: Stage) -> None:
+def test_services_follow_the_role(stage: Stage) -> None:
     stage.take(SLAVE)
     assert (stage.told(), stage.begun) == ([], 1)
     stage.take(LEADER)
@@ -113,14 +113,14 @@ def test_a_slow_start_delays_no_other_service(stage: Stage) -> None:
     assert (stage.told(), stage.begun) == (["one runs"], 1)
 
 
-def test_another_set_of_the_same_reign_is_no_other_beginning(stage: Stage) -> None:
+def test_another_set_of_the_same_role_is_no_other_beginning(stage: Stage) -> None:
     stage.take(LEADER)
     stage.take(replace(LEADER, members=frozenset({1, 2}), set_epoch=8))
     assert stage.services.has_begun
     assert stage.begun == 1
 
 
-def test_a_start_that_fails_is_tried_again_and_the_reign_has_begun(stage: Stage) -> None:
+def test_a_start_that_fails_is_tried_again_and_the_role_has_begun(stage: Stage) -> None:
     stage.one.start_s = fail
     stage.take(LEADER)
     assert stage.services.troubles == {"one": "no room"}
@@ -132,7 +132,7 @@ def test_a_start_that_fails_is_tried_again_and_the_reign_has_begun(stage: Stage)
     assert stage.services.troubles == {}
 
 
-def test_a_start_that_hangs_is_cancelled_at_the_end_of_its_reign(stage: Stage) -> None:
+def test_a_start_that_hangs_is_cancelled_at_the_end_of_its_role(stage: Stage) -> None:
     stage.one.start_s = lambda: 9.0
     stage.take(LEADER)
     stage.told()

@@ -13,7 +13,7 @@ SLAVE = Role(name="slave", broker_id=1, epoch=4, master_address=("10.0.0.2", 109
 
 
 def leading_plan() -> Plan:
-    return Plan({Standing.LEADING}, lambda reign: reign.epoch)
+    return Plan({Standing.LEADING}, lambda role: role.epoch)
 
 
 def running_plan() -> Plan:
@@ -28,8 +28,8 @@ def running_plan() -> Plan:
 
 def test_a_service_runs_in_its_standings_alone() -> None:
     plan = leading_plan()
-    for reign in (NONE, SLAVE):
-        plan.take(reign)
+    for role in (NONE, SLAVE):
+        plan.take(role)
         assert plan.next(0) is None
         assert plan.is_begun
     plan.take(LEADER)
@@ -81,7 +81,7 @@ def test_a_failed_start_is_stopped_and_tried_again_after_a_pause() -> None:
     assert (plan.trouble, plan.retry_ms, plan.is_running) == ("", None, True)
 
 
-def test_pauses_grow_to_a_limit_and_another_reign_begins_anew() -> None:
+def test_pauses_grow_to_a_limit_and_another_role_begins_anew() -> None:
     plan, now_ms, pauses = leading_plan(), 0, list[int]()
     plan.take(LEADER)
     for _ in range(7):
@@ -112,14 +112,14 @@ def test_a_failed_stop_is_tried_again_before_any_start() -> None:
     assert (plan.trouble, plan.is_stop_due, plan.retry_ms) == ("", False, None)
 
 
-@pytest.mark.parametrize("reign", [NONE, SLAVE, None])
-def test_a_start_of_an_ended_reign_is_given_up(reign: Role | None) -> None:
+@pytest.mark.parametrize("role", [NONE, SLAVE, None])
+def test_a_start_of_an_ended_role_is_given_up(role: Role | None) -> None:
     plan = leading_plan()
     plan.take(LEADER)
     step = Start(LEADER)
     plan.begins(step)
     assert not plan.is_obsolete(step)
-    plan.take(reign)
+    plan.take(role)
     assert plan.is_obsolete(step)
-    plan.failed(step, 0, "its reign has ended")
+    plan.failed(step, 0, "its role has ended")
     assert plan.next(0) == Stop()

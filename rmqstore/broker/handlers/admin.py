@@ -76,7 +76,7 @@ class AdminRequests:
         age_s = (context.wall_ms() - self._start_ms) // 1000
         start, end = max(store.start_offset, 0), store.end_offset
         values: dict[str, object] = {
-            "brokerActive": context.role.name == "master",
+            "brokerActive": context.role.is_master,
             "brokerVersion": VERSION,
             "brokerVersionDesc": _VERSION_TEXT,
             "bootTimestamp": self._start_ms,

@@ -41,7 +41,7 @@ class ReplicationRequests:
         context = self._context
         answer = ExchangeHaInfoHeader()
         ha_address = context.ha_address
-        if context.role.name == "master" and ha_address is not None:
+        if context.role.is_master and ha_address is not None:
             answer = ExchangeHaInfoHeader(
                 master_ha_address=format_address(ha_address),
                 master_flush_offset=context.store.store.flushed_offset,

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from rmqstore.aio import AsyncStore
 from rmqstore.broker.membership.master_places import other_places
-from rmqstore.broker.membership.roles import Role
+from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import RemotingError, RequestRefused, StoreError
 from rmqstore.net.addresses import Address, format_address, parse_address
@@ -250,7 +250,7 @@ class FixedMembership:
     def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
         """Follow the master that a nameserver names, where the file names none."""
         role, config = self._broker.role, self._broker.config
-        if not answer.master_address or role.name != "slave" or role.waits_for:
+        if not answer.master_address or role.standing is not Standing.FOLLOWING:
             return
         found = parse_address(answer.master_address)
         ha_address = config.replica.ha_master_address or answer.ha_address or ""

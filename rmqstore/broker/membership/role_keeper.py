@@ -112,7 +112,7 @@ class RoleKeeper:
     def role_epoch(self) -> int:
         """The epoch in which this broker is master, -1 while it is not."""
         role = self._host.role
-        is_master = role.name == "master" and self._replica.role == "master"
+        is_master = role.is_master and self._replica.role == "master"
         return role.epoch if is_master else -1
 
     @property
@@ -134,7 +134,7 @@ class RoleKeeper:
     def trouble(self) -> str:
         """Why the last order was not carried out, or why this broker does not follow its master;
         empty where it does, or is master."""
-        if self._orders.trouble or self._host.role.name == "master":
+        if self._orders.trouble or self._host.role.is_master:
             return self._orders.trouble
         if self._present is not None:
             return "" if self._search is None else self._search.trouble
@@ -152,7 +152,7 @@ class RoleKeeper:
                 self._is_named.set()
             return
         role, status = self._host.role, self._replica.status().master
-        is_followed = role.name == "slave" and role.followed is not None
+        is_followed = role.is_slave and role.followed is not None
         is_same = is_followed and master == format_address(role.master_address or ("", 0))
         is_other_way = is_same and self._way not in ("", ha_address)
         if is_other_way and status is not None and status.state is not HaState.TRANSFER:
@@ -173,7 +173,7 @@ class RoleKeeper:
             self._tasks.start(
                 self._take_set(decision.epoch, decision.members, decision.set_epoch), name="set"
             )
-        elif role.name == "slave" and decision.epoch == role.epoch:
+        elif role.is_slave and decision.epoch == role.epoch:
             self._host.set_role(role_with(role, decision.members, decision.set_epoch))
         if self._orders.renews_lease(decision, role_epoch=self.role_epoch):
             was_held = self._holds_lease
@@ -226,7 +226,7 @@ class RoleKeeper:
     def check(self) -> None:
         """Check whether the role ended without an order; its order is given again then."""
         role = self._host.role
-        if self._is_over or self._present is not None or role.name is None:
+        if self._is_over or self._present is not None or not role.is_known:
             return
         if self._replica.role is None:
             failure = self._replica.status().failure
@@ -382,7 +382,7 @@ class RoleKeeper:
     def _ask_nameservers(self) -> None:
         """Register, as a slave: the answers name the HA address of the master."""
         role = self._host.role
-        if role.name is None and not role.is_searching:
+        if not role.is_known and not role.is_searching:
             self._host.set_role(replace(role, is_searching=True))
         else:
             self._host.registration_due()

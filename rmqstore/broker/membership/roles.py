@@ -10,7 +10,7 @@ from typing import Literal
 from rmqstore.broker.membership.orders import RoleOrder
 from rmqstore.net.addresses import Address, format_address, parse_address
 
-__all__ = ["Reign", "Role", "Standing", "role_by", "role_during", "role_with"]
+__all__ = ["Role", "Standing", "role_by", "role_during", "role_with"]
 
 
 class Standing(Enum):
@@ -55,16 +55,31 @@ class Role:
     @property
     def standing(self) -> Standing:
         """What the broker does in its group."""
-        if self.name == "master":
+        if self.is_master:
             return Standing.LEADING
         if self.waits_for:
             return Standing.STANDING_IN
-        return Standing.NONE if self.name is None else Standing.FOLLOWING
+        return Standing.FOLLOWING if self.is_known else Standing.NONE
+
+    @property
+    def is_master(self) -> bool:
+        """Whether the broker is the master."""
+        return self.name == "master"
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the broker is a slave, also one that stands in for the master."""
+        return self.name == "slave"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the broker has a role: without one it serves no clients."""
+        return self.name is not None
 
     @property
     def registered_id(self) -> int:
         """The id that clients and nameservers see: 0 for a master."""
-        return 0 if self.name == "master" else self.broker_id
+        return 0 if self.is_master else self.broker_id
 
     @property
     def followed(self) -> tuple[Address, int, int] | None:
@@ -82,21 +97,18 @@ class Role:
         parts = [f"{self.name} with id {self.broker_id}"]
         if self.epoch >= 0:
             parts.append(f"epoch {self.epoch}")
-        if self.name == "slave" and self.master_address is not None:
+        if self.is_slave and self.master_address is not None:
             parts.append(f"master {format_address(self.master_address)}")
         if self.members:
             parts.append(f"set {sorted(self.members)} of version {self.set_epoch}")
         return ", ".join(parts)
 
 
-Reign = Role
-
-
 def role_during(role: Role, order: RoleOrder) -> Role:
     """Return the role of a broker with *role* while it carries *order* out: none, but for one that
     stays master, or follows the same broker."""
     if order.master_id == role.broker_id:
-        is_kept = role.name == "master"
+        is_kept = role.is_master
     else:
         is_kept = role.master_address == parse_address(order.master_address)
     return role if is_kept else Role(broker_id=role.broker_id)

@@ -166,7 +166,7 @@ class SharedTables(ABC):
 
     def take_role(self, role: Role) -> None:
         """Begin numbers of its own as the master of an epoch, end them otherwise."""
-        epoch = max(role.epoch, 0) if role.name == "master" else None
+        epoch = max(role.epoch, 0) if role.is_master else None
         if epoch != self._led_epoch:
             self._led_epoch = epoch
             self._holders.forget()
@@ -248,7 +248,7 @@ class SharedTables(ABC):
         creates = self._broker.config.create_groups
         if known is not None or not group_rules.may_be_made(name, creates_groups=creates):
             return known
-        if self._broker.role.name != "master":
+        if not self._broker.role.is_master:
             return self._guest(name)
         self._broker.log.info("group %s is made by a consumer", name)
         made = GroupConfig(name)
@@ -325,7 +325,7 @@ class SharedTables(ABC):
         return await self._keep(self.tables.set_mode(mode), "mode")
 
     def _refuse_slave(self) -> None:
-        if self._broker.role.name != "master":
+        if not self._broker.role.is_master:
             raise RequestRefused(
                 "Can't modify topic or subscription group from slave broker, please execute it "
                 "from master broker.",

@@ -93,7 +93,7 @@ class OffsetOperations:
         """Set the offsets of a group on a topic; return them by queue. Raises RequestRefused, and
         then sets none."""
         metadata = self._core.metadata
-        if self._core.role.name != "master":
+        if not self._core.role.is_master:
             raise RequestRefused(
                 "Can not reset offset in slave broker", code=ResponseCode.SYSTEM_ERROR
             )

@@ -203,7 +203,7 @@ class PullOperation:
 
     def _is_silent_slave(self) -> bool:
         core = self._core
-        is_slave = core.role.name == "slave"
+        is_slave = core.role.is_slave
         return is_slave and not (core.config.slave_reads or core.is_shown_as_master)
 
     def _filter_of(self, pull: Pull, group: GroupConfig) -> Filter:
@@ -244,7 +244,7 @@ class PullOperation:
         it where the disk is read. Call and coroutine raise StoreError."""
         pull = checked.pull
         offsets = self._core.metadata.offsets
-        if pull.commit_offset is not None and self._core.role.name == "master":
+        if pull.commit_offset is not None and self._core.role.is_master:
             offsets.commit(pull.topic, pull.group, pull.queue, pull.commit_offset)
         reset = offsets.take_reset(pull.topic, pull.group, pull.queue)
         if reset is not None:
@@ -262,7 +262,7 @@ class PullOperation:
     def read_again(self, checked: CheckedPull, offset: int) -> PullResult:
         """Read a pull that waited, from *offset*, in the present role. Raises StoreError, and
         RequestRefused (SYSTEM_BUSY) in a role that serves no pulls."""
-        if self._core.role.name is None or self._is_silent_slave():
+        if not self._core.role.is_known or self._is_silent_slave():
             raise RequestRefused(
                 "[REJECTREQUEST]the role of this broker has changed; get the route again",
                 code=ResponseCode.SYSTEM_BUSY,

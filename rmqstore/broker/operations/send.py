@@ -175,7 +175,7 @@ class SendOperation:
                 f"this broker takes no messages: {role.waits_for}",
                 code=ResponseCode.SERVICE_NOT_AVAILABLE,
             )
-        if role.name != "master":
+        if not role.is_master:
             raise RequestRefused(
                 f"this broker is a {role.name}; the master is "
                 f"{role.master_address or 'not known here'}: get the route again",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rmqstore.broker.membership.roles import Standing
 from rmqstore.broker.metadata import topics as rules
 from rmqstore.broker.metadata.spreading import Spread
 from rmqstore.broker.operations.core import Core
@@ -79,7 +80,7 @@ class TopicOperations:
             )
         rules.refuse_system(name)
         role = self._core.role
-        if role.name == "slave" and not role.waits_for:
+        if role.standing is Standing.FOLLOWING:
             # mqadmin sends the request to masters and slaves, in any order.
             return None
         self._core.log.info("topic %s is deleted by a request", name)

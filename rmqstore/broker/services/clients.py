@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.context import Context
 from rmqstore.broker.handlers.clients import ClientRequests
-from rmqstore.broker.membership.roles import Reign
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.services.service import Service
 from rmqstore.remoting.requests import Handler
 
@@ -25,7 +25,7 @@ class Clients(Service):
         """The clients that are online."""
         self._requests = ClientRequests(context, self.table)
 
-    async def start(self, reign: Reign) -> None:
+    async def start(self, role: Role) -> None:
         self._requests.start()
 
     async def stop(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rmqstore.broker.context import Context
 from rmqstore.broker.handlers.locks import LockRequests
-from rmqstore.broker.membership.roles import Reign
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.operations.locks import LockOperations
 from rmqstore.broker.services.service import Service
 from rmqstore.remoting.requests import Handler
@@ -31,7 +31,7 @@ class QueueLocks(Service):
         self._requests = LockRequests(self._operations)
         self._tasks = context.runtime.tasks(self.name)
 
-    async def start(self, reign: Reign) -> None:
+    async def start(self, role: Role) -> None:
         self._tasks.start(self._expire(), name="expiry of locks")
 
     async def stop(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from rmqstore.broker.membership.roles import Reign, Standing
+from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.metadata.link import Host, MasterCalls
 from rmqstore.broker.services.service import Service
@@ -35,15 +35,15 @@ class MetadataCopies(Service):
         failure = "" if self._follower is None else self._follower.failure
         return failure and f"no metadata from the master: {failure}"
 
-    def term(self, reign: Reign) -> Hashable:
-        return reign.followed, reign.other_places
+    def term(self, role: Role) -> Hashable:
+        return role.followed, role.other_places
 
-    async def start(self, reign: Reign) -> None:
-        if reign.followed is None:
+    async def start(self, role: Role) -> None:
+        if role.followed is None:
             return
-        address, broker_id, _ = reign.followed
+        address, broker_id, _ = role.followed
         name = format_address(address)
-        master = MasterCalls(self._host, address, reign.other_places)
+        master = MasterCalls(self._host, address, role.other_places)
         self._follower = Follower(master, self._host.metadata, master=name, broker_id=broker_id)
         self._tasks.start(self._follower.run(), name=f"metadata of {name}")
 

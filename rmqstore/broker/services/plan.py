@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass, replace
 
-from rmqstore.broker.membership.roles import Reign, Standing
+from rmqstore.broker.membership.roles import Role, Standing
 
 __all__ = ["PAUSE_MS", "PAUSE_MS_MAX", "Plan", "Start", "Stop"]
 
@@ -16,9 +16,9 @@ PAUSE_MS_MAX = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start the service in *reign*."""
+    """Start the service in *role*."""
 
-    reign: Reign
+    role: Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Plan:
     The owner carries out what `next` returns, one step at a time, and reports its end.
     """
 
-    def __init__(self, standings: Collection[Standing], term: Callable[[Reign], Hashable]) -> None:
+    def __init__(self, standings: Collection[Standing], term: Callable[[Role], Hashable]) -> None:
         self._standings = standings
         self._term = term
-        self._reign: Reign | None = None
+        self._role: Role | None = None
         self._run: _Run | None = None
         """The present run; also one that starts or stops."""
         self._is_starting = False
@@ -56,20 +56,20 @@ class Plan:
         self.trouble = ""
         """Why the last start or stop failed; empty after one that did not."""
 
-    def take(self, reign: Reign | None) -> None:
-        """Take the present reign; None when the broker closes."""
-        if reign != self._reign:
-            self._reign = reign
-            # A failure in another reign says nothing of this one.
+    def take(self, role: Role | None) -> None:
+        """Take the present role; None when the broker closes."""
+        if role != self._role:
+            self._role = role
+            # A failure in another role says nothing of this one.
             self._start_ms = self._stop_ms = None
             self._pause_ms = PAUSE_MS
 
     @property
     def _wanted(self) -> _Run | None:
-        reign = self._reign
-        if reign is None or reign.standing not in self._standings:
+        role = self._role
+        if role is None or role.standing not in self._standings:
             return None
-        return _Run(self._term(reign))
+        return _Run(self._term(role))
 
     @property
     def is_running(self) -> bool:
@@ -78,17 +78,17 @@ class Plan:
 
     @property
     def is_stop_due(self) -> bool:
-        """Whether a run goes on that the present reign must not have."""
+        """Whether a run goes on that the present role must not have."""
         return self._run is not None and self._run != self._wanted
 
     @property
     def is_begun(self) -> bool:
-        """Whether the service runs as the present reign wants, or has failed to."""
+        """Whether the service runs as the present role wants, or has failed to."""
         return not self._is_starting and (bool(self.trouble) or self._run == self._wanted)
 
     @property
     def retry_ms(self) -> int | None:
-        """When `next` returns a step that failed again; None where only another reign brings
+        """When `next` returns a step that failed again; None where only another role brings
         one."""
         if self._run == self._wanted:
             return None
@@ -101,16 +101,16 @@ class Plan:
             return None
         if self._run is not None:
             return Stop()
-        assert self._reign is not None, "a wanted run has a reign"
-        return Start(self._reign)
+        assert self._role is not None, "a wanted run has a role"
+        return Start(self._role)
 
     def begins(self, step: Start | Stop) -> None:
         """Record that *step* is being carried out."""
         if isinstance(step, Start):
-            self._run, self._is_starting = _Run(self._term(step.reign)), True
+            self._run, self._is_starting = _Run(self._term(step.role)), True
 
     def is_obsolete(self, step: Start | Stop) -> bool:
-        """Return whether a step that is being carried out is to be given up: a start for a reign
+        """Return whether a step that is being carried out is to be given up: a start for a role
         that has ended."""
         return isinstance(step, Start) and self._run != self._wanted
 

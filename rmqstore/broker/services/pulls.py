@@ -8,7 +8,7 @@ from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.context import Context
 from rmqstore.broker.handlers.pull import PullRequests
 from rmqstore.broker.held_pulls import HeldPulls
-from rmqstore.broker.membership.roles import Reign
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.services.service import Service
 from rmqstore.remoting.requests import Handler
 
@@ -35,10 +35,10 @@ class Pulls(Service):
         )
         """The pulls that wait for messages."""
 
-    def term(self, reign: Reign) -> Hashable:
-        return reign.standing, reign.epoch
+    def term(self, role: Role) -> Hashable:
+        return role.standing, role.epoch
 
-    async def start(self, reign: Reign) -> None:
+    async def start(self, role: Role) -> None:
         self.held.start(self._context.store.store)
 
     async def stop(self) -> None:

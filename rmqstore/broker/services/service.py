@@ -1,4 +1,4 @@
-"""A service: what a broker does by itself, from the beginning of a reign to its end.
+"""A service: what a broker does by itself, from the beginning of a role to its end.
 
 docs/internals.md, "How to write a service", has an example and its tests.
 """
@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from typing import ClassVar
 
-from rmqstore.broker.membership.roles import Reign, Standing
+from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.net.metrics import Family
 from rmqstore.remoting.requests import Handler
 
@@ -28,13 +28,13 @@ class Service(ABC):
     standings: ClassVar[frozenset[Standing]] = frozenset(Standing)
     """Those in which it runs."""
 
-    def term(self, reign: Reign) -> Hashable:
+    def term(self, role: Role) -> Hashable:
         """Return what a run of this service belongs to: when it changes, the service is stopped
         and started again. By default a run goes on through all *standings*."""
         return None
 
     @abstractmethod
-    async def start(self, reign: Reign) -> None:
+    async def start(self, role: Role) -> None:
         """Begin to run; return when the service is at work."""
 
     @abstractmethod

@@ -1,11 +1,11 @@
-"""Carries out the plans of a broker's services: starts and stops them with the reigns."""
+"""Carries out the plans of a broker's services: starts and stops them with the roles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from rmqstore.broker.membership.roles import Reign
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.services.plan import Plan, Start, Stop
 from rmqstore.broker.services.service import Service
 from rmqstore.net.identity_log import IdentityLog
@@ -17,7 +17,7 @@ __all__ = ["Host", "Services"]
 _STEP_S = 10.0
 """How long a start or a stop may take; then it is cancelled, and counts as failed."""
 _STOPPED_S = 3.0
-"""How long a change of the role waits for the services of the former reign."""
+"""How long a change of the role waits for the services of the former role."""
 _BEGUN_S = 1.0
 """How long the announcement of another standing waits for its services."""
 
@@ -56,7 +56,7 @@ class Services:
         self._host = host
         self._runs = [_Run(each, runtime.event()) for each in services]
         self._on_begun = on_begun
-        self._reign: Reign | None = None
+        self._role: Role | None = None
         self.has_begun = False
         """Whether the services of the present standing and epoch run, failed to start, or take
         longer than a second: then the broker is announced without them."""
@@ -67,26 +67,26 @@ class Services:
         """Set when a step has ended."""
         self._tasks = runtime.tasks("services of a broker")
 
-    def start(self, reign: Reign) -> None:
-        """Begin to run services, in *reign*."""
+    def start(self, role: Role) -> None:
+        """Begin to run services, in *role*."""
         for run in self._runs:
             self._tasks.start(self._keep(run), name=f"service {run.service.name}")
-        self.take(reign)
+        self.take(role)
 
-    def take(self, reign: Reign) -> None:
-        """Stop what must not run in *reign*, and start what must."""
-        former, self._reign = self._reign, reign
-        if former is None or (former.standing, former.epoch) != (reign.standing, reign.epoch):
+    def take(self, role: Role) -> None:
+        """Stop what must not run in *role*, and start what must."""
+        former, self._role = self._role, role
+        if former is None or (former.standing, former.epoch) != (role.standing, role.epoch):
             self.has_begun = False
             self._beginning.clear()
             self._drop_patience()
             self._patience = self._host.runtime.later(_BEGUN_S, self._begin)
-        self._plan(reign)
+        self._plan(role)
         self._look_whether_begun()
 
-    def _plan(self, reign: Reign | None) -> None:
+    def _plan(self, role: Role | None) -> None:
         for run in self._runs:
-            run.plan.take(reign)
+            run.plan.take(role)
             run.news.set()
 
     async def begun(self) -> None:
@@ -94,7 +94,7 @@ class Services:
         await self._beginning.wait()
 
     async def stopped(self) -> None:
-        """Return when no service of a former reign runs any more, or after 3 s: a service that does
+        """Return when no service of a former role runs any more, or after 3 s: a service that does
         not stop is reported, and delays no role."""
         runtime = self._host.runtime
         end_ms = runtime.now_ms() + int(_STOPPED_S * 1000)
@@ -113,7 +113,7 @@ class Services:
 
     async def close(self) -> None:
         """Stop every service. A second call does nothing."""
-        self._reign = None
+        self._role = None
         self._drop_patience()
         self._plan(None)
         await self.stopped()
@@ -160,7 +160,7 @@ class Services:
             while not work.done():
                 run.news.clear()
                 if plan.is_obsolete(step):
-                    why = "its reign has ended"
+                    why = "its role has ended"
                 elif runtime.now_ms() >= end_ms:
                     why = f"it took longer than {_STEP_S:g} s"
                 if why:
@@ -188,7 +188,7 @@ class Services:
         """Carries out a step; returns why it failed, "" where it did not."""
         try:
             if isinstance(step, Start):
-                await service.start(step.reign)
+                await service.start(step.role)
             else:
                 await service.stop()
         except Exception as error:
@@ -196,10 +196,10 @@ class Services:
             return str(error) or type(error).__name__
         return ""
 
-    # ---- the beginning of a reign
+    # ---- the beginning of a role
 
     def _look_whether_begun(self) -> None:
-        is_due = self._reign is not None and not self.has_begun
+        is_due = self._role is not None and not self.has_begun
         if is_due and all(run.plan.is_begun for run in self._runs):
             self._begin()
 

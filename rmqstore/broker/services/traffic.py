@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Protocol
 
 from rmqstore.broker.ha_status import log_positions
-from rmqstore.broker.membership.roles import Reign
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.services.service import Service
 from rmqstore.broker.traffic import SAMPLE_S, Traffic
 from rmqstore.net.runtime import Runtime
@@ -40,7 +40,7 @@ class TrafficSamples(Service):
         self._host = host
         self._tasks = host.runtime.tasks("samples of traffic")
 
-    async def start(self, reign: Reign) -> None:
+    async def start(self, role: Role) -> None:
         self._tasks.start(self._sample(), name="samples of traffic")
 
     async def stop(self) -> None:

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable
 from rmqstore.broker.membership.roles import Role
 from rmqstore.net.runtime import Event
 
-__all__ = ["Reigns"]
+__all__ = ["PresentRole"]
 
 
-class Reigns:
+class PresentRole:
     """The roles of a broker from its start to its close, one at a time.
 
     *on_change* is called with each other role, before the iterations over roles see it.
