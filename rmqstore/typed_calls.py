@@ -102,8 +102,13 @@ def _check(name: str, value: object, hint: Any) -> None:
             _check(f"{name}[{key!r}]", each, value_hint)
     elif origin is Callable:
         arguments.function(name, value)
-    elif inspect.isclass(hint) and not getattr(hint, "_is_protocol", False):
+    elif inspect.isclass(hint) and _has_instances(hint):
         arguments.instance(name, value, hint)
+
+
+def _has_instances(hint: type) -> bool:
+    """Whether `isinstance` may ask for *hint*."""
+    return not getattr(hint, "_is_protocol", False) or getattr(hint, "_is_runtime_protocol", False)
 
 
 def _check_one_of(name: str, value: object, hints: Sequence[Any]) -> None:

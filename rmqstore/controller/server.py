@@ -38,7 +38,7 @@ from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
 from rmqstore.net.one_run import OneRun
-from rmqstore.net.runtime import LoopRuntime, Task, Timer
+from rmqstore.net.runtime import LoopRuntime, Runtime, Task, Timer
 from rmqstore.net.supervisor import TaskFailure
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.client import RemotingClient
@@ -90,14 +90,15 @@ class Controller(OneRun):
         config_file: str | os.PathLike[str] | None = None,
         tls: TlsServer | None = None,
         client_tls: TlsClient | None = None,
-        runtime: LoopRuntime | None = None,
+        runtime: Runtime | None = None,
         serve: Callable[..., RemotingServer] = RemotingServer,
     ) -> None:
         self._client: RemotingClient | None = None
+        self._own_runtime: LoopRuntime | None = None
         if runtime is None:
             log = IdentityLog("rmqstore.controller")
             self._client = RemotingClient(tls=client_tls)
-            runtime = LoopRuntime("controller", log=log, client=self._client)
+            runtime = self._own_runtime = LoopRuntime("controller", log=log, client=self._client)
         self.runtime = runtime
         runtime.log.identity = f"{runtime.log.identity} controller {config.self_id}".strip()
         super().__init__("controller", runtime.log)
@@ -207,7 +208,8 @@ class Controller(OneRun):
         await self._tasks.close()
         if self._client is not None:
             await self._client.close()
-            self.runtime.close()
+        if self._own_runtime is not None:
+            self._own_runtime.close()
         if self._engine is not None:
             await self._engine.close()
             self.log.info("closed")

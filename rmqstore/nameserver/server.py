@@ -35,7 +35,7 @@ from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
 from rmqstore.net.metrics_endpoint import MetricsEndpoint
 from rmqstore.net.one_run import OneRun
-from rmqstore.net.runtime import LoopRuntime
+from rmqstore.net.runtime import LoopRuntime, Runtime
 from rmqstore.net.tls import TlsClient, TlsServer
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
@@ -75,14 +75,15 @@ class Nameserver(OneRun):
         config_file: str | os.PathLike[str] | None = None,
         tls: TlsServer | None = None,
         client_tls: TlsClient | None = None,
-        runtime: LoopRuntime | None = None,
+        runtime: Runtime | None = None,
         serve: Callable[..., RemotingServer] = RemotingServer,
     ) -> None:
         self._client: RemotingClient | None = None
+        self._own_runtime: LoopRuntime | None = None
         if runtime is None:
             log = IdentityLog("rmqstore.nameserver")
             self._client = RemotingClient(tls=client_tls)
-            runtime = LoopRuntime("nameserver", log=log, client=self._client)
+            runtime = self._own_runtime = LoopRuntime("nameserver", log=log, client=self._client)
         self.runtime = runtime
         self._prefix = runtime.log.identity
         runtime.log.identity = f"{self._prefix} namesrv not started".strip()
@@ -171,7 +172,8 @@ class Nameserver(OneRun):
             await self._endpoint.close()
         if self._client is not None:
             await self._client.close()
-            self.runtime.close()
+        if self._own_runtime is not None:
+            self._own_runtime.close()
         if self._server is not None:
             self.log.info("closed")
 

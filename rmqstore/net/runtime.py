@@ -21,7 +21,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rmqstore.net.addresses import Address, format_address, parse_address
 from rmqstore.net.identity_log import IdentityLog
@@ -112,6 +112,7 @@ class Client(Protocol):
         """Return the open connection to *address*, None without one."""
 
 
+@runtime_checkable
 class Runtime(Protocol):
     """The world of one server. Everything is used on the loop that runs its coroutines."""
 
