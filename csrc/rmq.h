@@ -53,6 +53,7 @@
 #include "index/queue_ends.h"
 #include "index/removed_queues.h"
 #include "log/commit_log.h"
+#include "log/confirm.h"
 #include "log/turn.h"
 #include "log/rows.h"
 #include "log/place.h"

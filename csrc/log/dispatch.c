@@ -44,8 +44,7 @@ int64_t rmq_dispatcher_confirmed(const struct rmq_dispatcher *dispatcher)
 
     /* The bound is read last: see rmq_dispatcher_hold. */
     int64_t end = rmq_file_queue_end(&dispatcher->log->files);
-    int64_t confirm = atomic_load_explicit(&dispatcher->confirm_offset, memory_order_acquire);
-    return confirm >= 0 && confirm < end ? confirm : end;
+    return rmq_confirm_limit(rmq_confirm_load(&dispatcher->confirm), end);
 }
 
 int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher)
@@ -59,30 +58,28 @@ int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher)
     return limit;
 }
 
-void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, int64_t offset)
+void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, struct rmq_confirm confirm)
 {
-    int64_t confirm = atomic_load_explicit(&dispatcher->confirm_offset, memory_order_relaxed);
-    while (confirm < offset)
-        if (atomic_compare_exchange_weak(&dispatcher->confirm_offset, &confirm, offset)) {
-            /* Readers that wait for records must not wait for the end of the thread's sleep. */
-            if (atomic_load(&dispatcher->waiters) > 0)
-                rmq_event_count_advance(&dispatcher->calls);
-            else
-                rmq_dispatcher_nudge(dispatcher);
-            rmq_wakeups_nudge(&dispatcher->confirmed);
-            return;
-        }
+    if (!rmq_confirm_raise(&dispatcher->confirm, confirm))
+        return;
+
+    /* Readers that wait for records must not wait for the end of the thread's sleep. */
+    if (atomic_load(&dispatcher->waiters) > 0)
+        rmq_event_count_advance(&dispatcher->calls);
+    else
+        rmq_dispatcher_nudge(dispatcher);
+    rmq_wakeups_nudge(&dispatcher->confirmed);
 }
 
 int64_t rmq_dispatcher_hold(struct rmq_dispatcher *dispatcher)
 {
     struct rmq_file_queue *files = &dispatcher->log->files;
     if (!rmq_dispatcher_is_bound(dispatcher)) {
-        atomic_store(&dispatcher->confirm_offset, rmq_file_queue_end(files));
+        rmq_confirm_store(&dispatcher->confirm, rmq_confirm_at(rmq_file_queue_end(files)));
         /* The thread may have read a later end before it could see the bound, and entered records
          * by it; readers get these records. That end is at most the present end. */
         atomic_thread_fence(memory_order_seq_cst);
-        atomic_store(&dispatcher->confirm_offset, rmq_file_queue_end(files));
+        rmq_confirm_store(&dispatcher->confirm, rmq_confirm_at(rmq_file_queue_end(files)));
     }
     return rmq_dispatcher_confirmed(dispatcher);
 }
@@ -327,7 +324,7 @@ void rmq_dispatcher_init(struct rmq_dispatcher *dispatcher, struct rmq_commit_lo
     dispatcher->options = *options;
 
     dispatcher->resting = true;
-    atomic_init(&dispatcher->confirm_offset, -1);
+    rmq_confirm_store(&dispatcher->confirm, rmq_confirm_unset());
     atomic_init(&dispatcher->last_offset, -1);
 
     rmq_wakeups_init(&dispatcher->dispatched, dispatched_of, dispatcher);

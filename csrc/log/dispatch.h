@@ -16,6 +16,7 @@
 #include "file/wakeup.h"
 #include "index/index_file.h"
 #include "log/commit_log.h"
+#include "log/confirm.h"
 
 #define RMQ_DELAY_LEVELS_MAX 64
 /* An index file of ours spans fewer log files than RocketMQ 5.5 walks back over after a crash (10):
@@ -40,8 +41,7 @@ struct rmq_dispatcher {
     struct rmq_failure *failure;
 
     /* Every append reads these fields; they change seldom. */
-    _Atomic int64_t
-        confirm_offset;           /* -1: no bound; INT64_MAX: the whole log is confirmed at once */
+    struct rmq_shared_confirm confirm;
     struct rmq_wakeups confirmed; /* rmq_dispatcher_confirmed moved; appends nudge it, too */
     _Atomic bool parked;
     _Atomic bool waits_for_room; /* the disk has no room for the next record; no_room is the error;
@@ -111,16 +111,14 @@ int rmq_dispatch_record(struct rmq_dispatcher *dispatcher, const struct rmq_reco
 /* Whether the confirm offset may hold records back. */
 static inline bool rmq_dispatcher_is_bound(const struct rmq_dispatcher *dispatcher)
 {
-    int64_t confirm = atomic_load(&dispatcher->confirm_offset);
-    return confirm >= 0 && confirm < INT64_MAX;
+    return rmq_confirm_load(&dispatcher->confirm).mode == RMQ_CONFIRM_BOUND;
 }
 /* The limit of dispatching. */
 int64_t rmq_dispatcher_limit(struct rmq_dispatcher *dispatcher);
 /* The confirm offset, or the log's end if that is lower or there is no bound. */
 int64_t rmq_dispatcher_confirmed(const struct rmq_dispatcher *dispatcher);
-/* Raises the confirm offset; a lower value changes nothing. INT64_MAX: the confirm offset follows
- * the log's end from now on. */
-void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, int64_t offset);
+/* Raises the confirm offset; a lower one changes nothing. */
+void rmq_dispatcher_confirm(struct rmq_dispatcher *dispatcher, struct rmq_confirm confirm);
 /* Makes the confirm offset a fixed bound: at the log's end if there was no bound. Returns it. */
 int64_t rmq_dispatcher_hold(struct rmq_dispatcher *dispatcher);
 

@@ -18,15 +18,12 @@
 /* Acknowledgements raise the confirm offset, and must not wait for a checkpoint in progress. */
 static void note_confirmed(struct rmq_flusher *flusher)
 {
-    if (atomic_load(&flusher->dispatcher->confirm_offset) < 0)
+    if (rmq_confirm_load(&flusher->dispatcher->confirm).mode == RMQ_CONFIRM_UNSET)
         return;
 
-    int64_t confirm = rmq_dispatcher_confirmed(flusher->dispatcher);
-    assert(confirm >= 0);
-    if (confirm > 0)
-        flusher->checkpoint.confirm_offset = confirm;
-    else if (rmq_dispatcher_is_bound(flusher->dispatcher))
-        flusher->checkpoint.confirm_offset = RMQ_NOTHING_CONFIRMED;
+    int64_t confirmed = rmq_dispatcher_confirmed(flusher->dispatcher);
+    if (confirmed > 0 || rmq_dispatcher_is_bound(flusher->dispatcher))
+        flusher->checkpoint.confirm_offset = rmq_confirm_to_checkpoint(confirmed);
 }
 
 int rmq_flusher_save(struct rmq_flusher *flusher, struct rmq_error *err)
@@ -173,9 +170,9 @@ int rmq_flusher_lower(struct rmq_flusher *flusher, int64_t log_end, int64_t last
     hold_after(flusher, RMQ_CHECKPOINT_LOG_FILES_MAX);
 
     if (checkpoint->confirm_offset > log_end)
-        checkpoint->confirm_offset = log_end > 0 || !rmq_dispatcher_is_bound(flusher->dispatcher)
-                                         ? log_end
-                                         : RMQ_NOTHING_CONFIRMED;
+        checkpoint->confirm_offset = rmq_dispatcher_is_bound(flusher->dispatcher)
+                                         ? rmq_confirm_to_checkpoint(log_end)
+                                         : log_end;
     if (checkpoint->master_flushed_offset > log_end)
         checkpoint->master_flushed_offset = log_end;
     if (checkpoint->flushed_offset > log_end)
@@ -211,14 +208,11 @@ static void mark_flushed(struct rmq_flusher *flusher, int64_t dispatched)
 
     /* All records that readers can see are confirmed. Without a bound, a confirm offset of 0 shows
      * that the store never was a replica. */
-    int64_t confirm = atomic_load(&flusher->dispatcher->confirm_offset);
+    struct rmq_confirm confirm = rmq_confirm_load(&flusher->dispatcher->confirm);
+    int64_t confirmed = rmq_confirm_limit(confirm, dispatched);
     int64_t *kept = &flusher->checkpoint.confirm_offset;
-    if (!rmq_dispatcher_is_bound(flusher->dispatcher) || confirm > dispatched)
-        confirm = dispatched;
-
-    if ((rmq_dispatcher_is_bound(flusher->dispatcher) || *kept > 0) && confirm > 0 &&
-        confirm > *kept)
-        *kept = confirm;
+    if ((confirm.mode == RMQ_CONFIRM_BOUND || *kept > 0) && confirmed > 0 && confirmed > *kept)
+        *kept = confirmed;
     pthread_mutex_unlock(&flusher->checkpoint_lock);
 }
 

@@ -313,6 +313,12 @@ static int64_t indexed_offset(struct rmq_dispatcher *dispatcher,
                : -1;
 }
 
+/* Whether the bytes before end are confirmed. */
+static bool is_confirmed(const struct rmq_recovery_options *options, int64_t end)
+{
+    return rmq_confirm_limit(options->confirm, end) == end;
+}
+
 /* Finds the end of the log. Every check that may fail is made here, before any file changes. */
 static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_options *options,
                   int64_t durable, struct rmq_scan_ahead *ahead, struct rmq_recovery *recovery,
@@ -331,7 +337,7 @@ static int survey(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_o
         unsigned parts = RMQ_TO_SURVEY;
         if (record.physical_offset > indexed)
             parts |= RMQ_TO_INDEX;
-        if (ahead->scan.offset > options->dispatch_until)
+        if (!is_confirmed(options, ahead->scan.offset))
             dispatcher->queues_differ = true;
         bool differed = dispatcher->queues_differ;
         status = rmq_dispatch_record(dispatcher, &record, parts, err);
@@ -395,9 +401,9 @@ static int enter(struct rmq_dispatcher *dispatcher, const struct rmq_recovery_op
         if (status != RMQ_OK)
             break;
 
-        bool is_confirmed = ahead.scan.offset <= options->dispatch_until;
-        unsigned parts = is_confirmed ? RMQ_TO_QUEUES | RMQ_TO_INDEX : (unsigned)RMQ_TO_OFFSETS;
-        if (is_confirmed)
+        bool is_dispatched = is_confirmed(options, ahead.scan.offset);
+        unsigned parts = is_dispatched ? RMQ_TO_QUEUES | RMQ_TO_INDEX : (unsigned)RMQ_TO_OFFSETS;
+        if (is_dispatched)
             recovery->dispatched_offset = ahead.scan.offset;
         if (record.physical_offset <= indexed)
             parts &= ~(unsigned)RMQ_TO_INDEX;
@@ -597,7 +603,7 @@ static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *chec
          queue && status == RMQ_OK; queue = rmq_queue_table_next(queue)) {
         status = rmq_queue_flush(queue, err);
         int64_t max = rmq_queue_max(queue);
-        if (options->dispatch_until == INT64_MAX || atomic_load(&queue->next_offset) < max)
+        if (options->confirm.mode != RMQ_CONFIRM_BOUND || atomic_load(&queue->next_offset) < max)
             atomic_store(&queue->next_offset, max);
     }
 
@@ -605,7 +611,7 @@ static int settle(struct rmq_dispatcher *dispatcher, struct rmq_checkpoint *chec
         status = rmq_index_flush(dispatcher->index, err);
 
     atomic_store(&dispatcher->dispatched_offset,
-                 end <= options->dispatch_until ? end : recovery->dispatched_offset);
+                 is_confirmed(options, end) ? end : recovery->dispatched_offset);
     return status;
 }
 

@@ -31,12 +31,11 @@
 #include "log/scan_ahead.h"
 
 struct rmq_recovery_options {
-    bool was_closed;        /* no abort marker was found */
-    bool check_crc;         /* checkCRCOnRecover */
-    bool need_property_crc; /* forceVerifyPropCRC */
-    int64_t dispatch_until; /* records that end after it only raise queue offsets; INT64_MAX: no
-                               limit */
-    const char *root;       /* for the folder `cut` */
+    bool was_closed;            /* no abort marker was found */
+    bool check_crc;             /* checkCRCOnRecover */
+    bool need_property_crc;     /* forceVerifyPropCRC */
+    struct rmq_confirm confirm; /* records that end after it only raise queue offsets */
+    const char *root;           /* for the folder `cut` */
     const char *checkpoint_path;
     const char *abort_path; /* made when the store was closed; runs before anything changes */
 };

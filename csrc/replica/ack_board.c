@@ -144,19 +144,19 @@ static bool follows_end(const struct rmq_ack_board *board)
     return rule->confirm_copies <= 1;
 }
 
-/* INT64_MAX: all bytes of the log, also later ones. */
-static int64_t end_to_confirm(const struct rmq_ack_board *board, int64_t end)
+static struct rmq_confirm to_confirm(const struct rmq_ack_board *board, int64_t end)
 {
     assert(end >= 0);
 
     const struct rmq_ack_rule *rule = &board->rule;
     if (follows_end(board))
-        return INT64_MAX;
+        return rmq_confirm_log_end();
     if (!rule->is_gated)
-        return end;
-    if (rule->has_set)
-        return end_of_all(board, end);
-    return rmq_ack_slots_end_of_copies(&board->slots, rule->confirm_copies, end);
+        return rmq_confirm_at(end);
+
+    end = rule->has_set ? end_of_all(board, end)
+                        : rmq_ack_slots_end_of_copies(&board->slots, rule->confirm_copies, end);
+    return rmq_confirm_at(end > 0 ? end : 0);
 }
 
 static struct line *line_of(struct rmq_ack_board *board, const struct rmq_ack_need *need)
@@ -273,7 +273,7 @@ static struct rmq_ack_waiter *evaluate(struct rmq_ack_board *board)
 
     assert(!board->is_detached);
     int64_t end = own_end(board);
-    board->log.calls->confirm(board->log.owner, end_to_confirm(board, end));
+    board->log.calls->confirm(board->log.owner, to_confirm(board, end));
     return resolve(board, end);
 }
 

@@ -21,9 +21,9 @@ static int64_t store_confirmed(void *owner)
     return rmq_store_confirmed(owner);
 }
 
-static void store_confirm(void *owner, int64_t offset)
+static void store_confirm(void *owner, struct rmq_confirm confirm)
 {
-    rmq_store_confirm(owner, offset);
+    rmq_store_confirm(owner, confirm);
 }
 
 static int64_t store_hold(void *owner)
@@ -75,22 +75,21 @@ static int64_t model_flushed(void *owner)
 static int64_t model_confirmed(void *owner)
 {
     const struct rmq_ack_model *model = owner;
-    return model->confirm_offset < model->end_offset ? model->confirm_offset : model->end_offset;
+    return rmq_confirm_limit(model->confirm, model->end_offset);
 }
 
-static void model_confirm(void *owner, int64_t offset)
+static void model_confirm(void *owner, struct rmq_confirm confirm)
 {
     struct rmq_ack_model *model = owner;
-    if (model->confirm_offset < offset)
-        model->confirm_offset = offset;
+    if (rmq_confirm_is_below(model->confirm, confirm))
+        model->confirm = confirm;
 }
 
 static int64_t model_hold(void *owner)
 {
     struct rmq_ack_model *model = owner;
-    if (model->confirm_offset == INT64_MAX)
-        model->confirm_offset = model->end_offset;
-    assert(model->confirm_offset < INT64_MAX);
+    if (model->confirm.mode != RMQ_CONFIRM_BOUND)
+        model->confirm = rmq_confirm_at(model->end_offset);
     return model_confirmed(model);
 }
 
@@ -114,7 +113,7 @@ void rmq_ack_model_init(struct rmq_ack_model *model, int64_t end_offset, int64_t
 
     model->end_offset = end_offset;
     model->flushed_offset = flushed_offset;
-    model->confirm_offset = confirm_offset;
+    model->confirm = rmq_confirm_at(confirm_offset);
     model->now_ms = 0;
     rmq_hook_init(&model->on_flushed);
 }

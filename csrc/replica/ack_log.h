@@ -14,7 +14,7 @@ struct rmq_ack_log_calls {
     int64_t (*end)(void *owner);
     int64_t (*flushed)(void *owner); /* end of the durable part */
     int64_t (*confirmed)(void *owner);
-    void (*confirm)(void *owner, int64_t offset);
+    void (*confirm)(void *owner, struct rmq_confirm confirm);
     int64_t (*hold)(void *owner);
     struct rmq_hook *(*on_flushed)(void *owner); /* runs when flushed has grown */
     int64_t (*now_ms)(
@@ -32,8 +32,8 @@ struct rmq_ack_log rmq_ack_log_of_store(struct rmq_store *store);
 struct rmq_ack_model {
     int64_t end_offset;
     int64_t flushed_offset;
-    int64_t confirm_offset; /* as in struct rmq_dispatcher */
-    int64_t now_ms;         /* set by the caller */
+    struct rmq_confirm confirm;
+    int64_t now_ms; /* set by the caller */
     struct rmq_hook on_flushed;
 };
 

@@ -172,13 +172,13 @@ static void raise_confirm(struct rmq_pump_link *link)
 {
     assert(link->progress.border <= link->progress.next_offset);
 
-    int64_t confirm = rmq_store_confirm_bound(link->store);
+    struct rmq_confirm confirm = rmq_store_confirm_bound(link->store);
     int64_t offset = link->progress.border;
     if (link->has_epochs && link->progress.confirm_offset < offset)
         offset = link->progress.confirm_offset;
 
-    if (confirm >= 0 && offset > confirm)
-        rmq_store_confirm(link->store, offset);
+    if (confirm.mode == RMQ_CONFIRM_BOUND && offset > confirm.offset)
+        rmq_store_confirm(link->store, rmq_confirm_at(offset));
 }
 
 /* Checks the appended bytes. Damage ends the link, even if it has another end already. */

@@ -247,11 +247,14 @@ bool rmq_store_copy_is_whole(struct rmq_store *store, const uint8_t *copy, const
 
 /* ---- replication's fields ---- */
 
-int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct rmq_error *err)
+int rmq_store_set_confirm_offset(struct rmq_store *store, struct rmq_confirm confirm,
+                                 struct rmq_error *err)
 {
+    assert(confirm.mode != RMQ_CONFIRM_LOG_END);
+
     struct rmq_flusher *flusher = &store->flusher;
     int64_t *kept = &flusher->checkpoint.confirm_offset;
-    int64_t before = atomic_load(&store->dispatcher.confirm_offset);
+    struct rmq_confirm before = rmq_confirm_load(&store->dispatcher.confirm);
 
     int status = rmq_store_may_change(store, err);
     if (status != RMQ_OK)
@@ -259,25 +262,26 @@ int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct
 
     /* The next checkpoint reads it from the dispatcher; the caller does not wait for a checkpoint
      * in progress. */
-    if (before >= 0 && offset > before) {
-        rmq_dispatcher_confirm(&store->dispatcher, offset);
+    if (before.mode != RMQ_CONFIRM_UNSET && rmq_confirm_is_below(before, confirm)) {
+        rmq_dispatcher_confirm(&store->dispatcher, confirm);
         return RMQ_OK;
     }
 
     pthread_mutex_lock(&flusher->checkpoint_lock);
-    if (offset >= 0)
-        *kept = offset > 0 ? offset : RMQ_NOTHING_CONFIRMED;
-    else if (before > 0)
+    if (confirm.mode == RMQ_CONFIRM_BOUND)
+        *kept = rmq_confirm_to_checkpoint(confirm.offset);
+    else if (before.mode == RMQ_CONFIRM_LOG_END || before.offset > 0)
         *kept = rmq_dispatcher_confirmed(&store->dispatcher);
     else if (*kept == RMQ_NOTHING_CONFIRMED)
         *kept = 0;
     pthread_mutex_unlock(&flusher->checkpoint_lock);
 
-    atomic_store(&store->dispatcher.confirm_offset, offset);
+    rmq_confirm_store(&store->dispatcher.confirm, confirm);
     rmq_wakeups_nudge(&store->dispatcher.confirmed);
     rmq_dispatcher_nudge(&store->dispatcher);
 
     /* Persists the bound before it takes effect; otherwise a crash would expose unconfirmed
      * records. */
-    return (before < 0) != (offset < 0) ? rmq_flusher_save(flusher, err) : RMQ_OK;
+    bool has_changed = (before.mode == RMQ_CONFIRM_UNSET) != (confirm.mode == RMQ_CONFIRM_UNSET);
+    return has_changed ? rmq_flusher_save(flusher, err) : RMQ_OK;
 }

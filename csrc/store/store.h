@@ -146,8 +146,10 @@ bool rmq_store_keeps_bytes(struct rmq_store *store);
 bool rmq_store_copy_is_whole(struct rmq_store *store, const uint8_t *copy, const uint8_t *data,
                              size_t size);
 
-/* Dispatches up to offset only, and keeps offset in the checkpoint. -1: everything is dispatched
- * again, and a confirm offset in the checkpoint follows the dispatched offset. */
-int rmq_store_set_confirm_offset(struct rmq_store *store, int64_t offset, struct rmq_error *err);
+/* RMQ_CONFIRM_BOUND: dispatches up to the offset only, and keeps it in the checkpoint.
+ * RMQ_CONFIRM_UNSET: everything is dispatched again, and a confirm offset in the checkpoint follows
+ * the dispatched offset. */
+int rmq_store_set_confirm_offset(struct rmq_store *store, struct rmq_confirm confirm,
+                                 struct rmq_error *err);
 
 #endif

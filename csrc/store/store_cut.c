@@ -249,14 +249,23 @@ static int cut(struct rmq_store *store, int64_t offset, struct rmq_error *err)
     return status;
 }
 
-/* The confirm offset is lowered with the cut: bytes that are written there later are not
- * confirmed. */
 static void lower(_Atomic int64_t *offset, int64_t bound)
 {
     assert(bound >= 0);
 
     if (atomic_load(offset) > bound)
         atomic_store(offset, bound);
+}
+
+/* The confirm offset is lowered with the cut: bytes that are written there later are not
+ * confirmed. */
+static void lower_confirm(struct rmq_shared_confirm *shared, int64_t bound)
+{
+    struct rmq_confirm confirm = rmq_confirm_load(shared);
+    assert(bound >= 0);
+
+    if (confirm.mode == RMQ_CONFIRM_BOUND && confirm.offset > bound)
+        rmq_confirm_store(shared, rmq_confirm_at(bound));
 }
 
 /* Links of replicas hold positions in the log (replica/pump.h). */
@@ -286,8 +295,7 @@ static int cut_at(struct rmq_store *store, int64_t offset, struct rmq_error *err
         return status;
 
     atomic_fetch_add(&store->cuts, 1);
-    if (rmq_dispatcher_is_bound(&store->dispatcher))
-        lower(&store->dispatcher.confirm_offset, offset);
+    lower_confirm(&store->dispatcher.confirm, offset);
 
     status = cut(store, offset, err);
     lower(&store->raw_end, offset);
@@ -379,7 +387,7 @@ static int give_up(struct rmq_store *store, int64_t offset, struct rmq_error *er
     atomic_store(&dispatcher->dispatched_offset, offset);
     atomic_store(&store->raw_end, offset);
     if (rmq_dispatcher_is_bound(dispatcher))
-        atomic_store(&dispatcher->confirm_offset, offset);
+        rmq_confirm_store(&dispatcher->confirm, rmq_confirm_at(offset));
     return rmq_flusher_save(&store->flusher, err);
 }
 

@@ -179,27 +179,28 @@ static int recover(struct rmq_store *store, const struct rmq_store_options *opti
     if (status != RMQ_OK)
         return status;
 
-    int64_t kept = checkpoint->confirm_offset;
-    bool is_bound = options->keep_confirm_offset && (kept > 0 || kept == RMQ_NOTHING_CONFIRMED);
-    int64_t confirm = kept > 0 ? kept : 0;
+    struct rmq_confirm confirm = options->keep_confirm_offset
+                                     ? rmq_confirm_from_checkpoint(checkpoint->confirm_offset)
+                                     : rmq_confirm_unset();
 
     struct rmq_recovery_options recovery = {
         .was_closed = !crashed,
         .check_crc = options->check_crc_on_recover,
         .need_property_crc = options->need_property_crc,
-        .dispatch_until = is_bound ? confirm : INT64_MAX,
+        .confirm = confirm,
         .root = store->root,
         .checkpoint_path = checkpoint_path,
         .abort_path = store->abort_path,
     };
     status = rmq_recover(&store->dispatcher, checkpoint, &recovery, &store->recovery, err);
+    if (status != RMQ_OK)
+        return status;
 
     /* If the log has lost its tail, other bytes may follow its end. */
-    if (confirm > store->recovery.end_offset)
-        confirm = store->recovery.end_offset;
-    if (is_bound)
-        atomic_store(&store->dispatcher.confirm_offset, confirm);
-    return status;
+    if (confirm.offset > store->recovery.end_offset)
+        confirm.offset = store->recovery.end_offset;
+    rmq_confirm_store(&store->dispatcher.confirm, confirm);
+    return RMQ_OK;
 }
 
 static int start_writing(struct rmq_store *store, const struct rmq_store_options *options,

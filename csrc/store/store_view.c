@@ -154,9 +154,9 @@ int rmq_store_await_dispatch(struct rmq_store *store, int64_t offset, int64_t ti
     return rmq_dispatcher_wait(&store->dispatcher, offset, timeout_ms, err);
 }
 
-int64_t rmq_store_confirm_bound(const struct rmq_store *store)
+struct rmq_confirm rmq_store_confirm_bound(const struct rmq_store *store)
 {
-    return atomic_load(&store->dispatcher.confirm_offset);
+    return rmq_confirm_load(&store->dispatcher.confirm);
 }
 
 int64_t rmq_store_confirmed(struct rmq_store *store)
@@ -164,11 +164,11 @@ int64_t rmq_store_confirmed(struct rmq_store *store)
     return rmq_dispatcher_confirmed(&store->dispatcher);
 }
 
-void rmq_store_confirm(struct rmq_store *store, int64_t offset)
+void rmq_store_confirm(struct rmq_store *store, struct rmq_confirm confirm)
 {
     assert(!store->read_only);
 
-    rmq_dispatcher_confirm(&store->dispatcher, offset);
+    rmq_dispatcher_confirm(&store->dispatcher, confirm);
 }
 
 int64_t rmq_store_hold_confirmed(struct rmq_store *store)

@@ -77,12 +77,12 @@ int64_t rmq_store_dispatch_limit(struct rmq_store *store);
  * rmq_dispatcher_wait. */
 int rmq_store_await_dispatch(struct rmq_store *store, int64_t offset, int64_t timeout_ms,
                              struct rmq_error *err);
-/* The confirm offset as it was set; -1: no bound, INT64_MAX: the log's end. */
-int64_t rmq_store_confirm_bound(const struct rmq_store *store);
+/* The confirm offset as it was set; it may be past the log's end. */
+struct rmq_confirm rmq_store_confirm_bound(const struct rmq_store *store);
 /* As rmq_dispatcher_confirmed, rmq_dispatcher_confirm and rmq_dispatcher_hold: the confirm offset
  * in memory. The next checkpoint keeps it. */
 int64_t rmq_store_confirmed(struct rmq_store *store);
-void rmq_store_confirm(struct rmq_store *store, int64_t offset);
+void rmq_store_confirm(struct rmq_store *store, struct rmq_confirm confirm);
 int64_t rmq_store_hold_confirmed(struct rmq_store *store);
 
 /* ---- flushing ---- */

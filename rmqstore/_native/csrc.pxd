@@ -249,6 +249,16 @@ cdef extern from "file/checkpoint.h" nogil:
         int64_t logics_physical_offset
 
 
+cdef extern from "log/confirm.h" nogil:
+    enum rmq_confirm_mode:
+        RMQ_CONFIRM_BOUND
+    struct rmq_confirm:
+        rmq_confirm_mode mode
+        int64_t offset
+    rmq_confirm rmq_confirm_unset()
+    rmq_confirm rmq_confirm_at(int64_t offset)
+
+
 cdef extern from "log/flusher.h" nogil:
     enum rmq_compatibility:
         RMQ_COMPATIBLE_BOTH, RMQ_COMPATIBLE_5_3, RMQ_COMPATIBLE_5_5
@@ -390,7 +400,7 @@ cdef extern from "store/store.h" nogil:
     bint rmq_store_keeps_bytes(rmq_store *store)
     bint rmq_store_copy_is_whole(rmq_store *store, const uint8_t *copy, const uint8_t *data, size_t size)
     int rmq_store_refresh(rmq_store *store, rmq_error *err)
-    int rmq_store_set_confirm_offset(rmq_store *store, int64_t offset, rmq_error *err)
+    int rmq_store_set_confirm_offset(rmq_store *store, rmq_confirm confirm, rmq_error *err)
 
 
 cdef extern from "store/store_view.h" nogil:
@@ -420,7 +430,7 @@ cdef extern from "store/store_view.h" nogil:
     int64_t rmq_store_dispatched(const rmq_store *store)
     int64_t rmq_store_dispatch_limit(rmq_store *store)
     int rmq_store_await_dispatch(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
-    int64_t rmq_store_confirm_bound(const rmq_store *store)
+    rmq_confirm rmq_store_confirm_bound(const rmq_store *store)
 
     int rmq_store_wait_flushed(rmq_store *store, int64_t offset, int64_t timeout_ms, rmq_error *err)
     int64_t rmq_store_sync_ms(rmq_store *store)

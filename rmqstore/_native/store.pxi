@@ -243,13 +243,15 @@ cdef class StoreHandle:
     @property
     def _confirm_bound(self):
         """The confirm offset that was set, wherever the log ends; -1: none."""
-        cdef int64_t bound = rmq_store_confirm_bound(self.alive())
-        return -1 if bound == INT64_MAX else bound
+        cdef rmq_confirm confirm = rmq_store_confirm_bound(self.alive())
+        return confirm.offset if confirm.mode == RMQ_CONFIRM_BOUND else -1
 
-    def _set_confirm_offset(self, int64_t offset):
+    def _set_confirm_offset(self, offset):
         """Dispatch no further than *offset*, and keep it in the checkpoint; -1: dispatch everything."""
         cdef rmq_error err
-        check(rmq_store_set_confirm_offset(self.alive(), offset, &err), &err)
+        cdef int64_t bound = integer_of("offset", offset, -1, INT64_MAX - 1)
+        check(rmq_store_set_confirm_offset(self.alive(), rmq_confirm_unset() if bound < 0 else rmq_confirm_at(bound),
+                                           &err), &err)
 
     def _recovery(self):
         """What opening found, by the names of struct rmq_recovery."""

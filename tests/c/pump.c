@@ -246,7 +246,7 @@ int main(int argc, char **argv)
     int64_t border = 0, connections = atoll(argv[4]);
     open_side(&master, argv[1], &board);
     open_side(&slave, argv[2], NULL);
-    if (rmq_store_set_confirm_offset(slave.store, 0, &err) != RMQ_OK)
+    if (rmq_store_set_confirm_offset(slave.store, rmq_confirm_at(0), &err) != RMQ_OK)
         die("confirm", &err);
     for (int32_t i = 0; i < WRITERS; ++i)
         writers[i] = (struct writer){master.store, board, atoll(argv[3]), i, &running};

@@ -120,6 +120,18 @@ class Calls:
     def flush(self) -> None:
         self.check(self.lib.rmq_store_flush(self.store, self.error))
 
+    def set_confirm_offset(self, offset: int | None) -> None:
+        """Bound the log at *offset*; None ends the bound."""
+        mode = self.lib.RMQ_CONFIRM_UNSET if offset is None else self.lib.RMQ_CONFIRM_BOUND
+        confirm = {"mode": mode, "offset": offset or 0}
+        self.check(self.lib.rmq_store_set_confirm_offset(self.store, confirm, self.error))
+
+    @property
+    def confirm_bound(self) -> int | None:
+        """Return the offset that bounds the log, None without a bound."""
+        confirm = self.lib.rmq_store_confirm_bound(self.store)
+        return int(confirm.offset) if confirm.mode == self.lib.RMQ_CONFIRM_BOUND else None
+
     def truncate(self, offset: int) -> None:
         self.check(self.lib.rmq_store_truncate(self.store, offset, self.error))
 

@@ -217,7 +217,7 @@ int64_t stress_board(struct rmq_store *store, int64_t puts)
         fail("somebody still waits");
     rmq_ack_board_detach(stage.board);
     rmq_ack_board_destroy(stage.board);
-    if (rmq_store_set_confirm_offset(store, -1, &err) != RMQ_OK)
+    if (rmq_store_set_confirm_offset(store, rmq_confirm_unset(), &err) != RMQ_OK)
         fail(err.detail);
     return atomic_load(&stage.acknowledged);
 }

@@ -138,27 +138,52 @@ def test_confirm_offset_rises_while_the_disk_does_not_take_a_checkpoint(
     core: Any, door: FaultyDoor, tmp_path: Path
 ) -> None:
     store = Calls(core, tmp_path, door.vfs)
-
-    def confirm(offset: int) -> None:
-        store.check(store.lib.rmq_store_set_confirm_offset(store.store, offset, store.error))
-
-    confirm(0)
+    store.set_confirm_offset(0)
     first, second = store.put(body(1)), store.put(body(2))
-    confirm(first.end_offset)
+    store.set_confirm_offset(first.end_offset)
     store.wait_dispatched(first.end_offset)
     flusher = store.store.flusher
     with ThreadPoolExecutor() as threads:
         door.hold(WRITE)
         flushing = threads.submit(store.flush)
         spin_until(lambda: flusher.thorough_offset == first.physical_offset and door.held, "a save")
-        rising = threads.submit(confirm, second.end_offset)
+        rising = threads.submit(store.set_confirm_offset, second.end_offset)
         is_free = not wait([rising], timeout=WAIT_S).not_done
         door.release()
         flushing.result()
     assert is_free
     store.flush()
     assert flusher.written.confirm_offset == second.end_offset
-    confirm(-1)
+    store.set_confirm_offset(None)
+    store.close()
+
+
+def test_confirm_offset_is_unset_then_a_bound_then_the_log_end_and_a_bound_again(
+    core: Any, tmp_path: Path
+) -> None:
+    store = Calls(core, tmp_path)
+    lib = store.lib
+
+    def present() -> tuple[int, int]:
+        confirm = lib.rmq_store_confirm_bound(store.store)
+        return confirm.mode, confirm.offset
+
+    store.put(body(1))
+    assert present() == (lib.RMQ_CONFIRM_UNSET, 0)
+
+    store.set_confirm_offset(0)
+    assert (present(), lib.rmq_store_confirmed(store.store)) == ((lib.RMQ_CONFIRM_BOUND, 0), 0)
+
+    lib.rmq_store_confirm(store.store, {"mode": lib.RMQ_CONFIRM_LOG_END})
+    lib.rmq_store_confirm(store.store, {"mode": lib.RMQ_CONFIRM_BOUND, "offset": 0})
+    end = store.put(body(2)).end_offset
+    assert present() == (lib.RMQ_CONFIRM_LOG_END, 0)
+    assert lib.rmq_store_confirmed(store.store) == end
+
+    assert lib.rmq_store_hold_confirmed(store.store) == end
+    assert present() == (lib.RMQ_CONFIRM_BOUND, end)
+    store.set_confirm_offset(None)
+    assert present() == (lib.RMQ_CONFIRM_UNSET, 0)
     store.close()
 
 

@@ -102,7 +102,8 @@ class Replica:
 
     @property
     def confirm_offset(self) -> int:
-        return int(self.store.store.dispatcher.confirm_offset)
+        bound = self.store.confirm_bound
+        return -1 if bound is None else bound
 
     # ---- roles
 
@@ -189,9 +190,7 @@ class Replica:
         )
 
     def confirm(self, offset: int) -> None:
-        self.store.check(
-            self.core[1].rmq_store_set_confirm_offset(self.store.store, offset, self.store.error)
-        )
+        self.store.set_confirm_offset(offset)
 
     # ---- what comes from the master
 

@@ -250,7 +250,7 @@ def test_issue_6609_nothing_behind_the_confirm_offset_is_dispatched_at_a_restart
 
     puts = [store.put(b"%08d" % number) for number in range(20)]
     confirmed = puts[12].physical_offset
-    store.check(core[1].rmq_store_set_confirm_offset(store.store, confirmed, store.error))
+    store.set_confirm_offset(confirmed)
     store.flush()
     store.abandon()
 
@@ -273,8 +273,7 @@ def test_issue_6609_nothing_behind_the_confirm_offset_is_dispatched_at_a_restart
             store.abandon()
 
     store = store_calls.Calls(core, tmp_path, keep_confirm_offset=True)
-    everything = store.end_offset
-    store.check(core[1].rmq_store_set_confirm_offset(store.store, everything, store.error))
+    store.set_confirm_offset(store.end_offset)
     store.check_holds(puts)
     store.close()
 
