@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -276,6 +277,22 @@ def test_topic_that_is_not_on_the_disk_is_not_kept() -> None:
     group.tables.is_full = group.tables.is_slow = False
     assert group.send("V").status is PutStatus.PUT_OK
     assert group.send("U").status is PutStatus.PUT_OK, "the save of V holds U as well"
+
+
+def test_a_topic_that_a_master_took_as_a_slave_and_has_not_saved_is_not_kept() -> None:
+    group = Group()
+    master = group.role
+    group.becomes(Role(name="slave", broker_id=1, epoch=master.epoch))
+    group.tables.tables.set_topic(TopicConfig("T", 4, 4))
+    group.tables.is_slow = True
+    run(group.tables.save_taken(("topic",), ("T",)), lambda _: None)
+
+    group.possible_members = frozenset({1})
+    group.becomes(replace(master, epoch=master.epoch + 1))
+    sent = group.send(with_members=False)
+    assert sent.status is NO_ANSWER
+    group.tables.save_now()
+    assert sent.status is PutStatus.PUT_OK
 
 
 def test_slow_disk_ends_the_wait_with_its_own_status() -> None:

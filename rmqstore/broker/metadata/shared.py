@@ -179,6 +179,8 @@ class SharedTables(ABC):
                     self._unkept_epoch = epoch
                 self.tables.lead(epoch)
                 self._changes_id = f"{epoch}-{self._broker.wall_ms()}-{self._process}"
+                if "topic" in self._unsaved:
+                    self._keep_taken_topics()
         # The sync-state set may have changed.
         self._settle()
         self._wake()
@@ -359,6 +361,13 @@ class SharedTables(ABC):
         saving = self._begin_saving(*names)
         self._wake()
         return saving
+
+    def _keep_taken_topics(self) -> None:
+        """Save the topics that this broker took as a slave and has only in memory. Messages wait
+        for it: it is not known which topics the file lacks."""
+        for topic in self.tables.topics.values():
+            self.unkept.changed(topic, None, self.tables.log.sequence)
+        self._begin_saving("topic")
 
     async def failure_of(self, *names: str) -> DiskError | None:
         """Save tables; return None, or the error."""
