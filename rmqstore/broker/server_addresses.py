@@ -43,18 +43,9 @@ class ServerAddresses:
     the name itself is used. *on_change* is called after each look-up that found other addresses.
     """
 
-    def __init__(
-        self,
-        host: Host,
-        on_change: Callable[[], None],
-        *,
-        interval_s: float = _INTERVAL_S,
-        retry_s: float = _RETRY_S,
-    ) -> None:
+    def __init__(self, host: Host, on_change: Callable[[], None]) -> None:
         self._host = host
         self._on_change = on_change
-        self._interval_s = interval_s
-        self._retry_s = retry_s
         self._tasks = host.runtime.tasks("server addresses")
         self._due = host.runtime.event()
         self._found: dict[str, tuple[str, ...]] = {}
@@ -92,8 +83,7 @@ class ServerAddresses:
 
     async def _run(self) -> None:
         while True:
-            pause_s = self._retry_s if self._failed else self._interval_s
-            await self._due.wait(pause_s)
+            await self._due.wait(_RETRY_S if self._failed else _INTERVAL_S)
             self._due.clear()
             await self._look_up()
 
