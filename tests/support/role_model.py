@@ -1,4 +1,4 @@
-"""Models of a replica, a broker and a client, for tests of what carries out a broker's orders."""
+"""Models of a replica, a broker and a client, for tests of a broker's parts in virtual time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,20 @@ from rmqstore.replication.protocol.events import HaState
 Server = Callable[[Frame], Frame | None]
 
 
+class ModelConnection:
+    """The connection to a server, until `lose`."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[Any], None]] = []
+
+    def on_close(self, callback: Callable[[Any], None]) -> None:
+        self._callbacks.append(callback)
+
+    def lose(self) -> None:
+        for callback in self._callbacks:
+            callback(self)
+
+
 class ModelClient:
     """Calls the functions of *servers*, by address. A call without an answer ends at its limit."""
 
@@ -25,17 +39,32 @@ class ModelClient:
         self.servers = dict(servers)
         self.sent: list[tuple[str, int, int]] = []
         """Address, code and time of each call."""
+        self.connections: dict[str, ModelConnection] = {}
 
     async def call(self, address: str | Address, request: Frame, timeout: float) -> Frame:
-        place = format_address(parse_address(address))
-        self.sent.append((place, request.code, self.runtime.now_ms()))
-        if place not in self.servers:
-            raise RemotingConnectError(f"{place}: refused")
-        answer = self.servers[place](request)
+        place, answer = self._send(address, request)
         if answer is None:
             await self.runtime.sleep(timeout)
             raise RemotingTimeout(f"{place}: no answer")
         return answer
+
+    async def send_one_way(self, address: str | Address, request: Frame, timeout: float) -> None:
+        self._send(address, request)
+
+    def _send(self, address: str | Address, request: Frame) -> tuple[str, Frame | None]:
+        place = format_address(parse_address(address))
+        self.sent.append((place, request.code, self.runtime.now_ms()))
+        if place not in self.servers:
+            raise RemotingConnectError(f"{place}: refused")
+        self.connections.setdefault(place, ModelConnection())
+        return place, self.servers[place](request)
+
+    def connection_to(self, address: str | Address) -> ModelConnection | None:
+        return self.connections.get(format_address(parse_address(address)))
+
+    def lose(self, address: str) -> None:
+        """End the connection to a server."""
+        self.connections.pop(address).lose()
 
     def times(self, address: str, code: int) -> list[int]:
         """Return when calls of *code* to *address* were made."""
