@@ -35,7 +35,7 @@ from rmqstore.sim.transport import machine_of
 from rmqstore.sim.view import View
 from rmqstore.sim.witness import Put
 from rmqstore.sim.workload import Workload
-from rmqstore.sim.world import Outcome, World
+from rmqstore.sim.world import World
 
 __all__ = ["Cluster"]
 
@@ -204,16 +204,8 @@ class Cluster(World):
             machine_at=machine_of,
         )
 
-    def run(self, *, stays_open: bool = False) -> Outcome:
-        """Run all events, and return the outcome. The processes end then, unless the world
-        *stays_open* until `close`."""
-        outcome = super().run()
-        if not stays_open:
-            self.close()
-        return outcome
-
     def close(self) -> None:
-        """End the processes, so that nothing of them is left to the garbage collector."""
+        super().close()
         for replica in self.replicas.values():
             assert isinstance(replica, Member), "each replica has a broker"
             replica.close()

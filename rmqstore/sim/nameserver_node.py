@@ -1,27 +1,35 @@
-"""A nameserver for a simulated group: production's route table and handlers over the network.
+"""A nameserver for a simulated group: production's own, in all lives of its process.
 
-A node has all its state in memory. It dies, restarts empty, and is stopped for some time; then
-requests that arrived meanwhile are handled before the next scan.
+Its clock, server and client are those of a simulated process. A node has all its state in memory.
+It dies, restarts empty, and is stopped for some time; then requests that arrived meanwhile are
+handled before the next scan.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-from rmqstore.config import NameserverConfig, with_changes
+from rmqstore.config import NameserverConfig
 from rmqstore.errors import RequestRefused
-from rmqstore.nameserver.kv import KvConfig
-from rmqstore.nameserver.requests import Requests
-from rmqstore.nameserver.routes import CloseConnection, Effect, RouteOptions, RouteTable
+from rmqstore.nameserver.routes import RouteTable
+from rmqstore.nameserver.server import Nameserver
+from rmqstore.net.addresses import Address, parse_address
+from rmqstore.net.identity_log import IdentityLog
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.codes import RequestCode, ResponseCode
-from rmqstore.remoting.frames import Frame, FrameDecoder, encode
+from rmqstore.remoting.connection import Handler, RemotingConnection
+from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.routes import GetRouteInfoRequestHeader
+from rmqstore.remoting.server import RemotingServer
+from rmqstore.sim.checker import Violation
 from rmqstore.sim.clock import MachineClock, Timeline
-from rmqstore.sim.network import End
+from rmqstore.sim.network import Network
+from rmqstore.sim.places import nameserver_place
+from rmqstore.sim.process import Process
+from rmqstore.sim.runtime import VirtualRuntime
+from rmqstore.sim.transport import SimClient, SimServer, port_number
 
 __all__ = ["SCAN_MS", "NameserverNode", "Observer"]
 
@@ -43,9 +51,6 @@ class Observer(Protocol):
     def on_end(self, node: NameserverNode, number: int) -> None:
         """Called when the end of connection *number* was handled."""
 
-    def on_scan(self, node: NameserverNode) -> None:
-        """Called when the node looked for brokers that expired."""
-
 
 class NameserverNode:
     """The nameserver at *number*."""
@@ -55,27 +60,51 @@ class NameserverNode:
         number: int,
         *,
         timeline: Timeline,
+        network: Network,
         clock: MachineClock,
         shows_acting_master: bool,
         observer: Observer,
     ) -> None:
         self.number = number
+        place = nameserver_place(number)
+        self.port = port_number(place)
+        """Where others connect to."""
         self.is_up = False
         self.life = 0
-        self.config = NameserverConfig(acting_master=shows_acting_master)
-        self.kv = KvConfig()
-        self.log = _LOG
-        self._options = RouteOptions(acting_master=shows_acting_master, scan_interval_ms=SCAN_MS)
+        host, port = parse_address(place)
+        self._config = NameserverConfig(
+            acting_master=shows_acting_master,
+            scan_interval_ms=SCAN_MS,
+            bind_address=host,
+            listen_port=port,
+        )
         self._timeline = timeline
+        self._network = network
         self._clock = clock
         self._observer = observer
-        self._paused_until_us = 0
         self._pauses_us: list[tuple[int, int]] = []
-        self._put_off: deque[Callable[[], None]] = deque()
-        """Events that arrived during a pause, in order."""
-        self._started_ms = 0
-        self._decoders: dict[End, FrameDecoder] = {}
-        self.table = RouteTable(self._options)
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        self._process = Process(
+            self.number,
+            timeline=self._timeline,
+            network=self._network,
+            clock=self._clock,
+            failed=self._failed,
+        )
+        self._handlers: Mapping[int, Handler] = {}
+        self._watched: set[int] = set()
+        self._process.run(self._make)
+
+    def _make(self) -> None:
+        runtime: Any = VirtualRuntime(
+            log=IdentityLog(_LOG.name),
+            clock=self._clock,
+            client=SimClient(self._process.sockets),
+            on_failure=lambda failure: self._failed({"exception": failure.error}),
+        )
+        self._nameserver = Nameserver(self._config, runtime=runtime, serve=self._serve)
 
     # ---- life and death
 
@@ -85,28 +114,20 @@ class NameserverNode:
             return
         self.is_up = True
         self.life += 1
-        self._started_ms = self.now_ms()
-        self.table = RouteTable(self._options)
-        self._handlers = Requests(self.table, self).dispatched()
-        self._timeline.after(SCAN_MS * 1000, self._scan, self.life)
+        self._begin_life()
+        loop, nameserver = self._process.loop, self._nameserver
+        self._process.run(lambda: loop.create_task(nameserver.start()))
 
     def crash(self, *, loses_power: bool) -> None:
         """End the process, or the machine; then no broker is notified."""
         self.is_up = False
-        self._paused_until_us = 0
-        self._put_off.clear()
-        for end in self._decoders:
-            if loses_power:
-                end.vanish()
-            else:
-                end.close()
-        self._decoders.clear()
+        self._process.end(loses_power=loses_power)
 
     def pause(self, ms: int) -> None:
         """Stop the process for some time; its clock goes on."""
         now_us = self._timeline.now_us
-        self._paused_until_us = now_us + ms * 1000
-        self._pauses_us.append((now_us, self._paused_until_us))
+        self._pauses_us.append((now_us, now_us + ms * 1000))
+        self._process.pause(ms)
 
     def paused_ms(self, since_ms: int) -> int:
         """Return for how long, at most, the process was stopped since a moment of the world."""
@@ -114,117 +135,72 @@ class NameserverNode:
         overlaps = (min(end, now_us) - max(start, since_us) for start, end in self._pauses_us)
         return sum(max(0, each) for each in overlaps) // 1000 + 1
 
-    def _turn(self, action: Callable[[], None]) -> None:
-        """Run *action* now, or after a pause, unless the process dies before."""
-        if self._timeline.now_us >= self._paused_until_us and not self._put_off:
-            action()
-            return
-        self._put_off.append(action)
-        if len(self._put_off) == 1:
-            self._timeline.at(self._paused_until_us, self._go_on, self.life)
+    def _failed(self, context: Mapping[str, Any]) -> None:
+        """Takes what raised in the process."""
+        error = context["exception"]
+        if isinstance(error, Violation):
+            raise error
+        raise Violation(f"nameserver {self.number} raised {error!r}") from error
 
-    def _go_on(self, life: int) -> None:
-        if life != self.life or not self.is_up:
-            return
-        if self._timeline.now_us < self._paused_until_us:
-            self._timeline.at(self._paused_until_us, self._go_on, life)
-            return
-        while self._put_off:
-            self._put_off.popleft()()
+    # ---- what checkers see
 
-    def _scan(self, life: int) -> None:
-        def scan() -> None:
-            self.carry_out(self.table.expire(self.now_ms()))
-            self._observer.on_scan(self)
-            self._timeline.after(SCAN_MS * 1000, self._scan, life)
-
-        if life == self.life and self.is_up:
-            self._turn(scan)
-
-    # ---- connections; their numbers grow in the order in which they are accepted
-
-    def on_accepted(self, end: End) -> bool:
-        if self.is_up:
-            self._decoders[end] = FrameDecoder()
-        return self.is_up
-
-    def on_bytes(self, end: End, data: bytes) -> None:
-        self._turn(lambda: self._receive(end, data))
-
-    def on_closed(self, end: End) -> None:
-        self._turn(lambda: self._closed(end))
-
-    def on_writable(self, end: End) -> None:
-        """Do nothing: answers are not held back."""
-
-    def on_opened(self, end: End) -> None:
-        raise AssertionError("a nameserver opens no connection")
-
-    def on_refused(self, target: int) -> None:
-        raise AssertionError("a nameserver opens no connection")
-
-    def on_message(self, source: int, data: bytes) -> None:
-        raise AssertionError("brokers reach a nameserver by connections")
-
-    def _receive(self, end: End, data: bytes) -> None:
-        decoder = self._decoders.get(end)
-        if decoder is None:
-            return
-        for request in decoder.feed(data):
-            response = self.answer(end, request)
-            self._observer.on_request(self, end.number, request, code=response.code)
-            if not request.is_one_way:
-                end.write(encode(response))
-        end.flush()
-
-    def _closed(self, end: End) -> None:
-        if self._decoders.pop(end, None) is not None:
-            self.carry_out(self.table.connection_closed(self.number_of(end)))
-            self._observer.on_end(self, end.number)
-
-    def answer(self, end: End | None, request: Frame) -> Frame:
-        """Return the answer to a request; a request without *end* changes nothing."""
-        try:
-            found = self._handlers[request.code](end, request)
-        except RequestRefused as error:
-            return request.respond(error.code, str(error))
-        assert isinstance(found, Frame), "brokers send no requests that wait for a file"
-        return found
+    @property
+    def table(self) -> RouteTable:
+        """The route table of the present life."""
+        return self._nameserver.table
 
     def route(self, topic: str) -> TopicRoute | None:
         """Return the route of *topic* as a client gets it, None for an unknown one."""
+        handler: Any = self._handlers.get(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+        if handler is None:
+            return None
         fields = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True).to_fields()
-        answer = self.answer(None, Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields))
+        try:
+            answer = handler(None, Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields))
+        except RequestRefused:
+            return None
         return TopicRoute.decode(answer.body) if answer.code == ResponseCode.SUCCESS else None
 
-    # ---- the handlers' host
+    # ---- what its server does
 
-    @property
-    def age_ms(self) -> int:
-        """The time since the start."""
-        return self.now_ms() - self._started_ms
+    def _serve(
+        self, place: Address, handlers: Mapping[int, Handler], **options: Any
+    ) -> RemotingServer:
+        self._handlers = handlers
+        observed = {code: self._observed(handler) for code, handler in handlers.items()}
+        return SimServer(self._process.sockets, place, observed, **options)
 
-    def now_ms(self) -> int:
-        """Return the time of this machine's monotonic clock."""
-        return self._clock.monotonic_ms()
+    def _observed(self, handler: Handler) -> Handler:
+        def handle(connection: RemotingConnection, request: Frame) -> Any:
+            try:
+                answer = handler(connection, request)
+            except RequestRefused as refused:
+                self._answered(connection, request, refused.code)
+                raise
+            except Exception as error:
+                # The connection answers, and goes on.
+                self._report(error)
+                raise
+            assert isinstance(answer, Frame), "brokers send no requests that wait for a file"
+            self._answered(connection, request, answer.code)
+            return answer
 
-    def number_of(self, connection: End) -> int:
-        """Return the number of a connection."""
-        return connection.number
+        return handle
 
-    def carry_out(self, effects: tuple[Effect, ...]) -> None:
-        """Close connections. These nodes have notifications off."""
-        for effect in effects:
-            assert isinstance(effect, CloseConnection), "notifications are off"
-            for end in [e for e in self._decoders if self.number_of(e) == effect.connection]:
-                del self._decoders[end]
-                end.close()
-                self._observer.on_end(self, end.number)
+    def _answered(self, connection: RemotingConnection, request: Frame, code: int) -> None:
+        if connection.number not in self._watched:
+            self._watched.add(connection.number)
+            connection.on_close(self._closed)
+        try:
+            self._observer.on_request(self, connection.number, request, code=code)
+        except Violation as violation:
+            self._report(violation)
 
-    async def change_kv(self, change: Callable[[KvConfig], KvConfig]) -> None:
-        """Change the key-value configuration, until this life ends."""
-        self.kv = change(self.kv)
+    def _closed(self, connection: RemotingConnection) -> None:
+        # The nameserver's own callback may come after this one.
+        loop = self._process.loop
+        loop.call_soon(self._observer.on_end, self, connection.number)
 
-    async def configure(self, changes: Mapping[str, str]) -> None:
-        """Use another configuration, until this life ends."""
-        self.config = with_changes(self.config, changes)
+    def _report(self, error: Exception) -> None:
+        """Ends the run, since what a handler raises is answered by its connection."""
+        self._process.loop.call_soon(self._failed, {"exception": error})

@@ -13,12 +13,10 @@ from random import Random
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.nameserver_node import NameserverNode
 from rmqstore.sim.network import Network
-from rmqstore.sim.places import nameserver_place
 from rmqstore.sim.registrar import Herald, Registrar
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.route_checker import PAUSE_MS_MAX, RouteChecker
 from rmqstore.sim.shape import Shape
-from rmqstore.sim.transport import port_number
 from rmqstore.sim.view import View
 
 __all__ = ["NAMESERVERS", "Nameservers"]
@@ -67,6 +65,7 @@ class Nameservers:
             NameserverNode(
                 number,
                 timeline=timeline,
+                network=self._network,
                 clock=MachineClock(
                     timeline,
                     begin_ms=rng.randrange(1_000_000),
@@ -87,16 +86,13 @@ class Nameservers:
                     Registrar(
                         replica,
                         herald,
-                        node.number,
+                        node.port,
                         timeline=timeline,
                         network=self._network,
                         always_registers=always_registers,
                     )
                     for node in self.nodes
                 ]
-        for node in self.nodes:
-            self._network.listen(node.number, node)
-            self._network.listen(port_number(nameserver_place(node.number)), node)
 
     def start(self, *, is_quiet: bool) -> None:
         """Start; a quiet world has no faults."""
@@ -115,6 +111,11 @@ class Nameservers:
         self._network.heal()
         for node in self.nodes:
             node.start()
+
+    def close(self) -> None:
+        """End the processes."""
+        for node in self.nodes:
+            node.crash(loses_power=False)
 
     def apart(self, view: View) -> str:
         """Return a difference between a route and a group that has converged."""
@@ -200,8 +201,7 @@ class Nameservers:
         if registrars:
             self._rng.choice(registrars).hold(ms, on_next=self._rng.random() < 0.6)
             return
-        port = port_number(nameserver_place(node.number))
-        ends = [each for each in self._network.connections() if each.target == port]
+        ends = [each for each in self._network.connections() if each.target == node.port]
         ends = [each for each in ends if not each.has_output]
         if ends:
             self._rng.choice(ends).hold(self._timeline.now_us + ms * 1000)

@@ -107,10 +107,6 @@ class RouteChecker:
         for _, epoch in [each for each in self._ended if each[0] == address]:
             self._ended_ms(address, Role(epoch, MASTER_ID))
 
-    def on_scan(self, node: NameserverNode) -> None:
-        """Check the route after a scan."""
-        self.look(node)
-
     def _claims_at(self, node: NameserverNode) -> dict[str, _Claim]:
         if self._lives.get(node.number) != node.life:
             self._lives[node.number] = node.life

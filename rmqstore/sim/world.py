@@ -166,8 +166,9 @@ class World:
     def _new_nameservers(self, rng: Random) -> Nameservers:
         return Nameservers(self.timeline, rng, self.shape, self.replicas, self.say)
 
-    def run(self) -> Outcome:
-        """Run all events, let the group converge, and return the outcome."""
+    def run(self, *, stays_open: bool = False) -> Outcome:
+        """Run all events, let the group converge, and return the outcome. The processes end then,
+        unless the world *stays_open* until `close`."""
         violation = None
         try:
             self.say(f"seed {self.seed}: {self.shape}")
@@ -185,7 +186,7 @@ class World:
                 self.say(replica.answer())
             self.say(f"VIOLATION: {violation}")
 
-        return Outcome(
+        outcome = Outcome(
             seed=self.seed,
             violation=violation,
             trace=tuple(self._lines or ()),
@@ -198,6 +199,13 @@ class World:
             is_void=self.checker.is_void,
             digest=hash((self.timeline.now_us, self.timeline.events, self._digest)),
         )
+        if not stays_open:
+            self.close()
+        return outcome
+
+    def close(self) -> None:
+        """End the processes, so that nothing of them is left to the garbage collector."""
+        self.nameservers.close()
 
     def say(self, text: str) -> None:
         """Write a line of the trace."""

@@ -9,8 +9,8 @@ import pytest
 from rmqstore import sim
 from rmqstore.nameserver.members import Members
 from rmqstore.nameserver.routes import RouteTable
-from rmqstore.sim.nameserver_node import NameserverNode
-from rmqstore.sim.network import End
+from rmqstore.nameserver.server import Nameserver
+from rmqstore.remoting.connection import RemotingConnection
 from rmqstore.sim.world import World
 from tests.support.effort import rounds
 
@@ -65,9 +65,14 @@ def test_what_nameservers_must_bear_happens_to_them() -> None:
     assert refusals > 0, "a registration that came late"
 
 
-def _number_at_the_first_request(node: NameserverNode, connection: End) -> int:
-    numbers = node.__dict__.setdefault("numbers", {})
-    return int(numbers.setdefault(connection, len(numbers) + 1))
+def _number_at_the_first_request(nameserver: Nameserver, connection: RemotingConnection) -> int:
+    numbers: dict[int, int] = nameserver.__dict__.setdefault("numbers", {})
+    if connection.number not in numbers:
+        number = numbers[connection.number] = len(numbers) + 1
+        connection.on_close(
+            lambda _: nameserver.carry_out(nameserver.table.connection_closed(number))
+        )
+    return numbers[connection.number]
 
 
 SABOTAGE: dict[str, tuple[type, str, Callable[..., object]]] = {
@@ -84,7 +89,7 @@ SABOTAGE: dict[str, tuple[type, str, Callable[..., object]]] = {
         lambda _, member, *, connection, time_ms: setattr(member, "seen_ms", time_ms),
     ),
     "connections are numbered by their first requests": (
-        NameserverNode,
+        Nameserver,
         "number_of",
         _number_at_the_first_request,
     ),
