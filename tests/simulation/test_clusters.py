@@ -124,15 +124,15 @@ SABOTAGE = {
         ((PullRequests, "look", _look_past_the_confirmed),), "which was not confirmed"
     ),
     "a change is acknowledged before the members have it": Sabotage(
-        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 11
+        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 65
     ),
     "a message is acknowledged before the members have the topic that it made": Sabotage(
-        ((SharedTables, "wait_of", lambda *_: None),), "was acknowledged as on all members", 32
+        ((SharedTables, "wait_of", lambda *_: None),), "was acknowledged as on all members", 64
     ),
     "a replica joins the set before it has the topics": Sabotage(
         ((Replica, "waits_for_admission", property(lambda _: False, lambda *_: None)),),
         "was acknowledged as on all members",
-        32,
+        132,
     ),
     "a master stays registered when its lease has ended": Sabotage(
         ((announcer, "announced_id", lambda role, **_: role.registered_id if role.name else None),),
