@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
@@ -48,7 +49,8 @@ class VirtualRuntime:
         self.client = client
         self._clock = clock
         self._disk_ms = disk_ms
-        self._disk = asyncio.Lock()
+        self._on_disk: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
+        """Functions that wait for the disk, and the one that runs."""
 
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
@@ -81,8 +83,28 @@ class VirtualRuntime:
         await asyncio.wait([work])
 
     async def on_disk(self, function: Callable[[], T]) -> T:
-        async with self._disk:
-            return await self.in_thread(function)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._on_disk.append((future, function))
+        if len(self._on_disk) == 1:
+            self.later(self._disk_ms / 1000, self._run_on_disk)
+        return await future
+
+    def _run_on_disk(self) -> None:
+        future, function = self._on_disk[0]
+        value, failure = None, None
+        try:
+            value = function()
+        except Exception as error:
+            failure = error
+
+        if not future.done():
+            if failure is None:
+                future.set_result(value)
+            else:
+                future.set_exception(failure)
+        self._on_disk.popleft()
+        if self._on_disk:
+            self.later(self._disk_ms / 1000, self._run_on_disk)
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         await asyncio.sleep(self._disk_ms / 1000)

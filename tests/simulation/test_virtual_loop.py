@@ -96,6 +96,36 @@ def test_functions_on_the_disk_run_one_after_the_other() -> None:
     assert process.now_ms() - began_ms >= 5
 
 
+def test_cancelling_a_call_does_not_stop_its_function_on_the_disk() -> None:
+    process = VirtualProcess()
+    written: list[str] = []
+
+    def fail() -> None:
+        written.append("failed")
+        raise OSError("no room")
+
+    async def story() -> None:
+        tasks = process.runtime.tasks("writers")
+        tasks.start(process.runtime.on_disk(lambda: written.append("first")), name="first")
+        tasks.start(process.runtime.on_disk(fail), name="failing")
+        await process.runtime.sleep(0)
+        await tasks.close()
+        await process.runtime.on_disk(lambda: written.append("second"))
+
+    process.run(story())
+    assert written == ["first", "failed", "second"]
+
+
+def test_a_process_that_dies_leaves_the_disk_as_it_was() -> None:
+    process = VirtualProcess()
+    written: list[str] = []
+    work = process.runtime.on_disk(lambda: written.append("late"))
+    process.loop.run(lambda: process.loop.create_task(work))
+    process.loop.end()
+    process.pass_time(1)
+    assert written == []
+
+
 def test_the_loop_of_a_test_is_left_as_it_was() -> None:
     async def outer() -> None:
         process = VirtualProcess()
