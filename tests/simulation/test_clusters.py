@@ -147,7 +147,7 @@ SABOTAGE = {
         "is acknowledged by",
     ),
     "a message that waited for copies in vain is acknowledged to its client": Sabotage(
-        ((SendOperation, "_unacknowledged", _acknowledge_anyway),), "was acknowledged at offset", 39
+        ((SendOperation, "_unacknowledged", _acknowledge_anyway),), "was acknowledged at offset", 28
     ),
 }
 
