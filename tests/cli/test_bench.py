@@ -24,11 +24,11 @@ SPARK_STARTS = re.compile(
     r"|.* WARN (NativeCodeLoader|Utils): .*"
 )
 # Spark closes the socket of a worker before its daemon kills the worker. On a busy machine the
-# worker finds the closed socket first.
+# worker finds the closed socket first, and may be killed after any line of its traceback.
 SPARK_STOPS = re.compile(
     r"Traceback \(most recent call last\):\n"
-    r"(  File \"\S+/pyspark/daemon\.py\", line \d+, in \w+\n)+"
-    r"BrokenPipeError: \[Errno 32\] Broken pipe\n"
+    r"(  File \"\S+/pyspark/daemon\.py\", line \d+, in \w+\n)*"
+    r"(BrokenPipeError: \[Errno 32\] Broken pipe\n)?"
 )
 LATENCIES = {"calls", "p50_us", "p99_us", "p999_us", "p9999_us", "max_us"}
 
