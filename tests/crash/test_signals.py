@@ -74,7 +74,9 @@ def handler(number, frame):
 
 def lead():
     # On another thread: who leads a sync is inside of it.
-    threading.Thread(target=put_disk, daemon=True).start()
+    leader = threading.Thread(target=put_disk, daemon=True)
+    leader.start()
+    return leader.native_id
 
 
 def put_disk():
@@ -89,8 +91,8 @@ def half():
     store.append_raw(store.end_offset, raw[: len(raw) // 2])
 
 
-def ready(what):
-    report("ready", what)
+def ready(*what):
+    report("ready", *what)
     sys.stdin.readline()
 
 
@@ -110,7 +112,7 @@ if verb == "wait_caught_up":
     slave = Slave(other, master=("127.0.0.1", 9))
 ready("stall")
 if verb in ("disk", "wait_flushed"):
-    lead()
+    ready("sync", lead())
 if verb == "flush" or verb == "close" or is_sync:
     store.put("t", b"y", durability=Durability.MEMORY)
 if verb in ("wait_dispatched", "get"):
@@ -220,8 +222,14 @@ def waiting(verb: str, act: str, stack: ExitStack, disk: StalledDisk, directory:
         disk.stall()
     child.go_on()
 
+    if verb in ("disk", "wait_flushed"):
+        said, what, leader = child.answer()
+        assert (said, what) == ("ready", "sync")
+        spin_until(lambda: leader in disk.waiting, "the sync of another thread hangs")
+        child.go_on()
+
     if verb == "slow":
-        spin_until(lambda: disk.waiting, "the first sync hangs")
+        spin_until(lambda: child.process.pid in disk.waiting, "the first sync hangs")
         begun = time.monotonic()
         spin_until(lambda: time.monotonic() > begun + SLOW_SYNC_S, "the sync lasts long")
         disk.go_on()
@@ -230,8 +238,8 @@ def waiting(verb: str, act: str, stack: ExitStack, disk: StalledDisk, directory:
         child.go_on()
 
     assert child.answer() == ["ready", "signal"]
-    if verb in ("disk", "wait_flushed", *STALLED_DISPATCH):
-        spin_until(lambda: disk.waiting, "the sync of another thread hangs")
+    if verb in STALLED_DISPATCH:
+        spin_until(lambda: disk.waiting, "the sync of the dispatcher hangs")
 
     child.go_on()
     assert child.answer() == ["waits"]
