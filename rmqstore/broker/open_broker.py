@@ -16,6 +16,7 @@ from rmqstore.broker.handlers.queries import QueryRequests
 from rmqstore.broker.handlers.refused import RefusedRequests
 from rmqstore.broker.handlers.replication import ReplicationRequests
 from rmqstore.broker.handlers.send import SendRequests
+from rmqstore.broker.handlers.send_back import SendBackRequests
 from rmqstore.broker.handlers.topics import TopicRequests
 from rmqstore.broker.membership.controlled import ControlledMembership
 from rmqstore.broker.membership.fixed import FixedMembership
@@ -29,6 +30,7 @@ from rmqstore.broker.present_role import PresentRole
 from rmqstore.broker.registration import Announcement
 from rmqstore.broker.server_addresses import ServerAddresses
 from rmqstore.broker.services.clients import Clients
+from rmqstore.broker.services.delays import DelayedMessages
 from rmqstore.broker.services.locks import QueueLocks
 from rmqstore.broker.services.metadata import MetadataCopies
 from rmqstore.broker.services.pulls import Pulls
@@ -118,7 +120,14 @@ class OpenBroker:
         self._copies = MetadataCopies(self)
         self.services = Services(
             self,
-            [self.clients, QueueLocks(self), self.pulls, self._copies, TrafficSamples(self)],
+            [
+                self.clients,
+                QueueLocks(self),
+                self.pulls,
+                self._copies,
+                DelayedMessages(self),
+                TrafficSamples(self),
+            ],
             on_begun=self.registration_due,
         )
 
@@ -132,6 +141,7 @@ class OpenBroker:
             AdminRequests(self),
             ReplicationRequests(self),
             SendRequests(self),
+            SendBackRequests(self),
             QueryRequests(self),
             RefusedRequests(self),
         ]

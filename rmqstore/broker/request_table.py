@@ -36,7 +36,11 @@ from rmqstore.remoting.headers.queries import (
     SearchOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
-from rmqstore.remoting.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rmqstore.remoting.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from rmqstore.remoting.requests import Row, Standing, family, table
 from rmqstore.remoting.rights import EVERY, Action, every, on_cluster, on_group, on_topic
 from rmqstore.store.metadata import GroupConfig, RequestMode, TopicConfig
@@ -114,6 +118,12 @@ ROWS = table(
             SendMessageRequestHeaderV2,
             standing=_SERVING,
             rights=_SEND,
+        ),
+        Row(
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            ConsumerSendMsgBackRequestHeader,
+            # The handler refuses another than the master: some clients get no refusal.
+            rights=(on_group(_SUB),),
         ),
     ),
     # The number of held pulls has limits of its own: see `Holds`.
@@ -313,7 +323,6 @@ ROWS = table(
     ),
     family(
         "refused",
-        Row(RequestCode.CONSUMER_SEND_MSG_BACK, refusal="retries"),
         *_refused(CLIENT_SERVICES, "Clients of a broker"),
         *_refused(COMMANDS, "Commands that are not served"),
     ),

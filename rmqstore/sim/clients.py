@@ -2,7 +2,7 @@
 
 A producer behaves as RocketMQ's: it sends to a queue of the master in the route, at most three
 times, and requests the route again after a refusal or without an answer. Some messages make their
-topic. A consumer pulls from any
+topic, others are delayed. A consumer pulls from any
 member of the group. An operator creates topics and groups at the master.
 """
 
@@ -50,6 +50,8 @@ _PULL_MS = 400
 _WAITS_MS = (0, 900, 3000)
 _CHANGE_MS = 4000
 _AT_ONCE = 8
+_DELAYS_EVERY = 5
+_LEVELS = (1, 2)
 
 Answer = Frame | RemotingError
 """The answer to a request, or the error."""
@@ -62,8 +64,9 @@ class Record(Protocol):
     def warnings(self) -> int:
         """Elections in spite of a warning: they give up earlier acknowledgements."""
 
-    def sent(self, key: str, *, topic: str, queue: int, queue_offset: int) -> None:
-        """Take the acknowledgement of a message."""
+    def sent(self, key: str, *, topic: str, queue: int, queue_offset: int, level: int) -> None:
+        """Take the acknowledgement of a message; *queue_offset* of a delayed one is that in the
+        queue of its delay *level*, 0 for others."""
 
     def read(self, number: int, *, topic: str, queue: int, queue_offset: int) -> None:
         """Take a record that a consumer got."""
@@ -180,6 +183,8 @@ class _Send:
     topic: str
     queue: int
     size: int
+    level: int
+    """The delay level, 0 for a message that is not delayed."""
     tries: int = 0
 
 
@@ -203,7 +208,8 @@ class Producer(Client):
         if self._count % _MAKES_TOPIC_EVERY == 0:
             # Messages of a producer that are sent close together share their topic.
             topic = f"made-{self.number}-{self._count // (2 * _MAKES_TOPIC_EVERY)}"
-        self._try(_Send(key, topic, self._rng.randrange(2), size))
+        level = self._rng.choice(_LEVELS) if self._count % _DELAYS_EVERY == 0 else 0
+        self._try(_Send(key, topic, self._rng.randrange(2), size, level))
 
     def _try(self, send: _Send) -> None:
         master = self._master()
@@ -211,6 +217,9 @@ class Producer(Client):
         if master is None:
             self._again(send)
             return
+        properties = {"UNIQ_KEY": send.key, "WAIT": "true"}
+        if send.level:
+            properties["DELAY"] = str(send.level)
         header = SendMessageRequestHeaderV2(
             producer_group="writers",
             topic=send.topic,
@@ -220,7 +229,7 @@ class Producer(Client):
             sys_flag=0,
             born_timestamp_ms=0,
             flag=0,
-            properties=encode_properties({"UNIQ_KEY": send.key, "WAIT": "true"}),
+            properties=encode_properties(properties),
         )
         request = Frame.request(RequestCode.SEND_MESSAGE_V2, header.to_fields(), b"m" * send.size)
         warnings = self._record.warnings
@@ -236,7 +245,7 @@ class Producer(Client):
         # An operator may have given up, since the request, what a former master acknowledged.
         if warnings == self._record.warnings:
             place = {"queue": found.queue_id, "queue_offset": found.queue_offset}
-            self._record.sent(send.key, topic=send.topic, **place)
+            self._record.sent(send.key, topic=send.topic, **place, level=send.level)
             self._record.made(topic=send.topic)
 
     def _again(self, send: _Send) -> None:

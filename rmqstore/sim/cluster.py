@@ -41,6 +41,8 @@ __all__ = ["Cluster"]
 
 _PART_MS = 3000
 _LAST_MS = (400, 1500, 6000)
+_PROBES = "probes"
+"""The topic of the puts that are not made by clients."""
 _CHANGES = 0.5
 """The share of the steps in which the operator makes a topic or a group."""
 
@@ -109,6 +111,14 @@ class Clients(Workload):
         self.puts.append(put)
         self.contents.add(put.number, content)
         self._record.stored_as(put.number, content.key)
+        return put
+
+    def _drawn(self, number: int) -> Put:
+        put = super()._drawn(number)
+        put.queue = self.contents.queue_number(_PROBES, put.queue)
+        place = self.contents.queue_named(put.queue)
+        key = f"probe-{number}"
+        self.contents.add(number, Content(*place, bytes(put.size), {"UNIQ_KEY": key}))
         return put
 
     def burst(self, number_of_puts: int) -> None:
@@ -225,6 +235,7 @@ class Cluster(World):
         broker = self.brokers[replica.number]
         role = broker.role
         self.say(f"broker {replica.number}: {role}")
+        self.clients_checker.kept_from(replica.log.start_offset)
         self.nameservers.changed(replica)
         if role.is_master and role.epoch == self.controller.view.epoch:
             self.clients_checker.elected(broker)
@@ -242,6 +253,11 @@ class Cluster(World):
         if missing:
             return missing
         missing = self.clients_checker.apart(self.brokers, self.controller.view.master)
+        if missing:
+            return missing
+        master = self.replicas[self.controller.view.master]
+        self.clients_checker.kept_from(master.log.start_offset)
+        missing = self.clients_checker.undelivered(master.log)
         if missing:
             return missing
         producer = self.workload.producers[0]

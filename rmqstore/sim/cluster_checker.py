@@ -5,6 +5,8 @@
 - A consumer reads only confirmed messages, and always the same message at an offset of a queue, at
   every member of the group. The final logs have this message there. Messages that retention deleted
   had been confirmed.
+- Every delayed message that was acknowledged to a client, and that retention has not deleted, is
+  delivered to its topic. No message is delivered twice in the final logs.
 - A topic or group whose change was acknowledged without a remark, or the topic of an acknowledged
   message, is in the tables of all brokers at
   the end, and of each elected broker.
@@ -21,10 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqstore.broker.operations.message_rules import DELAY_ORIGIN
 from rmqstore.sim.broker_host import BrokerHost
 from rmqstore.sim.checker import Checker, Violation
 from rmqstore.sim.contents import Contents
 from rmqstore.sim.disk import ModelLog
+from rmqstore.topic_names import SCHEDULE_TOPIC
 
 __all__ = ["ClusterChecker"]
 
@@ -42,6 +46,9 @@ class ClusterChecker:
         self._has_all_ack = has_all_ack
         self._keys: dict[int, str] = {}
         self._sent: dict[str, _Place] = {}
+        self._delayed: dict[str, str] = {}
+        """By the key of a delayed message, its topic."""
+        self._first_kept = 0
         self._read: dict[_Place, int] = {}
         self._topics: set[str] = set()
         self._groups: set[str] = set()
@@ -71,9 +78,12 @@ class ClusterChecker:
         """Record that a message is the put *number*."""
         self._keys[number] = key
 
-    def sent(self, key: str, *, topic: str, queue: int, queue_offset: int) -> None:
+    def sent(self, key: str, *, topic: str, queue: int, queue_offset: int, level: int) -> None:
         """Record a message that was acknowledged."""
-        self._sent[key] = self._contents.queue_number(topic, queue), queue_offset
+        place = (SCHEDULE_TOPIC, level - 1) if level else (topic, queue)
+        self._sent[key] = self._contents.queue_number(*place), queue_offset
+        if level:
+            self._delayed[key] = topic
 
     def read(self, number: int, *, topic: str, queue: int, queue_offset: int) -> None:
         """Check a record that a consumer got."""
@@ -104,6 +114,7 @@ class ClusterChecker:
         """Record that an operator elected a replica in spite of a warning."""
         self.warnings += 1
         self._sent.clear()
+        self._delayed.clear()
         self._read.clear()
         self._topics.clear()
         self._groups.clear()
@@ -141,9 +152,29 @@ class ClusterChecker:
                 return f"the offsets of broker {each.number} differ from the master's"
         return ""
 
+    def undelivered(self, log: ModelLog) -> str:
+        """Return a delayed message whose time is not over, or that is not delivered; empty where
+        there is none."""
+        waiting = dict(self._delayed)
+        kept = set()
+        for each in log.records(log.start_offset, log.whole_end):
+            content = self._contents.of(each.number)
+            if waiting.get(content.key) == content.topic:
+                del waiting[content.key]
+            if each.physical_offset >= self._first_kept:
+                kept.add((each.queue, each.queue_offset))
+        # A broker may have deleted a message that it had not delivered.
+        lost = sorted(key for key in waiting if self._sent[key] in kept)
+        return f"message {lost[0]} is not delivered" if lost else ""
+
+    def kept_from(self, offset: int) -> None:
+        """Record that a broker that serves clients has deleted its log before *offset*."""
+        self._first_kept = max(self._first_kept, offset)
+
     def final(self, log: ModelLog, broker: BrokerHost) -> None:
         """Check the log and the tables of the master; those of all others are equal."""
         self.elected(broker)
+        self._check_origins(log)
         found = {
             (each.queue, each.queue_offset): each.number
             for each in log.records(log.start_offset, log.whole_end)
@@ -162,6 +193,15 @@ class ClusterChecker:
                 raise Violation(
                     f"a consumer got put {number} at {place}; put {found[place]} is there"
                 )
+
+    def _check_origins(self, log: ModelLog) -> None:
+        origins: set[str] = set()
+        for each in log.records(log.start_offset, log.whole_end):
+            origin = self._contents.of(each.number).properties.get(DELAY_ORIGIN)
+            if origin is not None and origin in origins:
+                raise Violation(f"the delayed message at {origin} was delivered twice")
+            if origin is not None:
+                origins.add(origin)
 
     def _was_deleted(self, place: _Place, found: Mapping[_Place, int]) -> bool:
         """Return whether retention deleted the messages of a queue up to *place*; it deletes only

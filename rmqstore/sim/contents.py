@@ -20,6 +20,7 @@ class Content:
     queue: int
     body: bytes
     properties: Mapping[str, str]
+    reconsume_times: int = 0
 
     @property
     def key(self) -> str:

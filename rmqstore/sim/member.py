@@ -278,6 +278,10 @@ class Member(Replica):
         if done is not None:
             self.loop.call_soon(done, put)
 
+    def flush_log(self) -> None:
+        """Bring the log to the disk."""
+        self.enter(self.log.flush)
+
     def close_log(self) -> None:
         """Bring the log to the disk, and record that it was closed."""
         self.enter(self.log.close)

@@ -20,12 +20,20 @@ from typing import Any, Protocol, Self
 
 from rmqstore.config import Configuration, ReplicaConfig, StoreConfig
 from rmqstore.errors import NotFoundError, OffsetOutOfRange, PutError, StoreClosedError
-from rmqstore.message import Durability, GetStatus, PutStatus, decode_properties
+from rmqstore.message import (
+    Durability,
+    GetStatus,
+    PutStatus,
+    decode_properties,
+    encode_properties,
+    java_string_hash,
+)
 from rmqstore.sim.contents import Content, Contents
 from rmqstore.sim.disk import ModelLog, ModelRecord
 from rmqstore.sim.virtual_loop import VirtualLoop
 from rmqstore.sim.witness import Put
 from rmqstore.store.metadata import TopicConfig
+from rmqstore.topic_names import SCHEDULE_TOPIC
 
 __all__ = ["AsyncModelStore", "ModelStore", "Sends", "StoreMachine", "records_in"]
 
@@ -76,6 +84,9 @@ class StoreMachine(Protocol):
     def store_message(self, put: Put, done: Callable[[Put], None]) -> None:
         """Admit and append a message; *done* is called once it is acknowledged or refused."""
 
+    def flush_log(self) -> None:
+        """Bring the log to the disk."""
+
     def close_log(self) -> None:
         """Bring the log to the disk, and record that it was closed."""
 
@@ -89,19 +100,65 @@ class Receipt:
     message_id: str
     queue: int
     queue_offset: int
+    end_offset: int
+    """The physical offset after the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A record as readers get it."""
+    """A record as readers get it; see `Record`."""
 
-    topic: str
-    queue: int
+    content: Content
     queue_offset: int
     physical_offset: int
     size: int
     store_timestamp: int
     raw: bytes
+
+    flag = 0
+    sys_flag = 0
+    born_timestamp = 0
+    born_host = ("10.0.0.1", 1)
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        return self.content.topic
+
+    @property
+    def queue(self) -> int:
+        """Its queue."""
+        return self.content.queue
+
+    @property
+    def body(self) -> bytes:
+        """The body as stored."""
+        return self.content.body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties."""
+        return dict(self.content.properties)
+
+    @property
+    def properties_text(self) -> str:
+        """All properties as stored."""
+        return encode_properties(self.content.properties)
+
+    @property
+    def unique_key(self) -> str:
+        """The unique key."""
+        return self.content.key
+
+    @property
+    def message_id(self) -> str:
+        """The place of the record, as text."""
+        return f"{self.physical_offset:016X}"
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often consuming it failed."""
+        return self.content.reconsume_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +311,15 @@ class ModelStore:
         """Return a queue of a topic."""
         return ModelQueue(self, topic, number)
 
-    def scan_log(self, start: int) -> Iterator[Message]:
-        """Yield the visible messages from *start* on."""
+    def scan_log(self, start: int | None = None, *, on_corrupt: str = "fail") -> Iterator[Message]:
+        """Yield the visible messages from *start* on. No record of a model log is damaged."""
         log = self._log
-        for record in log.records(max(start, log.start_offset), self.machine.visible_end):
+        for record in log.records(max(start or 0, log.start_offset), self.machine.visible_end):
             yield self._message(record)
+
+    def flush(self) -> None:
+        """Bring the log to the disk."""
+        self.machine.flush_log()
 
     def look(self) -> None:
         """Notify those that watch."""
@@ -268,9 +329,16 @@ class ModelStore:
     # ---- puts
 
     def _put_encoded(
-        self, topic: str, body: bytes, text: bytes, *, queue: int, **envelope: Any
+        self,
+        topic: str,
+        body: bytes,
+        text: bytes,
+        *,
+        queue: int,
+        reconsume_times: int,
+        **envelope: Any,
     ) -> Content:
-        return Content(topic, queue, body, decode_properties(text.decode()))
+        return Content(topic, queue, body, decode_properties(text.decode()), reconsume_times)
 
     def _put_encoded_batch(self, *batch: Any, **envelope: Any) -> Any:
         raise AssertionError("clients of the simulator send no batches")
@@ -334,7 +402,17 @@ class ModelStore:
     def _units(self, topic: str, queue: int, offset: int, count: int) -> list[Any]:
         records = self._records(topic, queue)
         at = bisect_left(records, offset, key=_OFFSET)
-        return [(each.queue_offset, each.physical_offset) for each in records[at : at + count]]
+        return [
+            (each.queue_offset, each.physical_offset, each.size, self._code(each), 1, None, b"")
+            for each in records[at : at + count]
+        ]
+
+    def _code(self, record: ModelRecord) -> int:
+        """Returns the tags code of a unit: of a delayed message, the time when it is due."""
+        topic, queue = self._sends.contents.queue_named(record.queue)
+        if topic == SCHEDULE_TOPIC:
+            return record.stored_ms + self.config.delay_levels_ms[queue]
+        return java_string_hash(self._tag(record) or "")
 
     def _next_offset(self, topic: str, queue: int) -> int:
         log, number = self._log, self._sends.contents.queue_number(topic, queue)
@@ -389,10 +467,8 @@ class ModelStore:
         return self._sends.contents.of(record.number).properties.get("TAGS")
 
     def _message(self, record: ModelRecord) -> Message:
-        topic, queue = self._sends.contents.queue_named(record.queue)
         return Message(
-            topic,
-            queue,
+            self._sends.contents.of(record.number),
             record.queue_offset,
             record.physical_offset,
             _RECORD.size,
@@ -443,8 +519,8 @@ class AsyncModelStore:
         await answered
         receipt = None
         if put.record is not None:
-            place = put.record.queue_offset
-            receipt = Receipt(content.topic, put.size, content.key, content.queue, place)
+            place, end = put.record.queue_offset, put.record.physical_offset + put.record.size
+            receipt = Receipt(content.topic, put.size, content.key, content.queue, place, end)
         if put.status is PutStatus.PUT_OK and receipt is not None:
             return receipt
         raise PutError(f"not acknowledged: {put.status}", status=str(put.status), receipt=receipt)

@@ -26,7 +26,8 @@ async def play(release: str, root: Path, flags: tuple[str, ...]) -> Mapping[str,
     """Run the program against a broker; return what it saw, by name."""
     async with Nameserver(NAMESERVER) as nameserver:
         address = format_address(nameserver.address)
-        async with Broker(broker_config(root, nameservers=(address,))):
+        config = broker_config(root, nameservers=(address,), delay_levels_ms=(1000,) * 18)
+        async with Broker(config):
             with java.scratch([*java.quick_flags(release), *flags]) as all_flags:
                 command = java.command(release, PROGRAM, address, flags=all_flags)
                 process = await asyncio.create_subprocess_exec(
@@ -54,7 +55,6 @@ def test_java_clients_send_find_and_consume(
         "sync": "SEND_OK",
         "async": True,
         "batch": "SEND_OK 8",
-        "delayed": 13,
         "requested": "refused",
         "pulled": 20,
         "tagged": [0, 11],
@@ -65,7 +65,11 @@ def test_java_clients_send_find_and_consume(
         "shared": {"first": 2, "second": 2},
         "pushed to both": 60,
         "left": 4,
+        "delayed": True,
         "tries": 2,
+        "tried": 1,
+        "dead": 1,
+        "fewest tries": 3,
         "in order": {"0": True, "1": True, "2": True},
         "broadcast": [60, 60],
         "polled": 60,

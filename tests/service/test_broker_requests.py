@@ -26,6 +26,8 @@ BODIES = {
 }
 OF_CLIENTS = {"send", "pull", "offset", "lock", "client", "lookup", "queue"}
 IN_ANY_ROLE = {
+    # The operation refuses it: some clients get no refusal.
+    RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.UNREGISTER_CLIENT,
     RequestCode.CHECK_CLIENT_CONFIG,
     # Of operators; the operation refuses the reset by a slave.

@@ -22,7 +22,7 @@ from tests.service.broker_clients import (
 )
 from tests.service.remoting_peers import on_loop
 from tests.support.brokers import broker_config
-from tests.support.sends import CALL_S, send_request
+from tests.support.sends import send_request
 from tests.support.waiting import until
 
 CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
@@ -78,7 +78,7 @@ async def test_message_without_a_unique_key_gets_one_and_a_queue_when_it_names_n
 
 
 REFUSED = [
-    ({"DELAY": "3"}, {}, ResponseCode.MESSAGE_ILLEGAL, "delayed messages"),
+    ({"DELAY": "x"}, {}, ResponseCode.MESSAGE_ILLEGAL, "delay level"),
     ({"TIMER_DELAY_MS": "5"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer messages"),
     ({"TIMER_DELAY_SEC": "5"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer messages"),
     ({"TIMER_DELIVER_MS": "5"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer messages"),
@@ -146,29 +146,6 @@ async def test_message_with_a_priority_is_stored_in_the_queue_of_the_priority(
         record = broker.store.store.get("T", queue=queue, offset=0)
         is_ordered = "__SHARDINGKEY" in properties
         assert ("_SYS_MSG_PRIORITY_" in record.properties) is not is_ordered
-
-
-@pytest.mark.parametrize(
-    ("changes", "is_refused"),
-    [
-        ({"reconsume_times": 3, "max_reconsume_times": 3}, False),
-        ({"reconsume_times": 4, "max_reconsume_times": 3}, True),
-        ({"reconsume_times": 16}, False),
-        ({"reconsume_times": 17}, True),
-    ],
-)
-@pytest.mark.parametrize("code", CODES)
-@on_loop
-async def test_retry_over_the_limit_of_its_group_is_refused_and_not_stored(
-    tmp_path: Path, changes: dict[str, int], is_refused: bool, code: int
-) -> None:
-    """RocketMQ stores it with the dead letters of the group (spec/broker.md 7)."""
-    async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
-        request = send_request("%RETRY%cg", b"x", {"RETRY_TOPIC": "T"}, code=code, **changes)
-        answer = await call(client, broker, request)
-        assert (answer.code == ResponseCode.MESSAGE_ILLEGAL) is is_refused, answer.remark
-        assert ("dead letters" in (answer.remark or "")) is is_refused
-        assert (broker.store.store.end_offset == 0) is is_refused
 
 
 @on_loop
@@ -256,21 +233,6 @@ async def test_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None:
         await until(lambda: broker.store.store.end_offset > 0, "the message is stored")
         [record] = records_of((await stored(client, broker, "T")).body)
         assert record.body == b"one way"
-
-
-@on_loop
-async def test_failed_message_that_is_sent_back_gets_no_answer(tmp_path: Path) -> None:
-    """The Go client takes any answer for a success."""
-    async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
-        back = Frame.request(RequestCode.CONSUMER_SEND_MSG_BACK, {"group": "cg", "offset": "0"})
-        waiting = asyncio.create_task(client.call(broker.address, back, timeout=CALL_S))
-        # Answers leave in the order of the requests of a connection.
-        for _ in range(2):
-            query = {"topic": "T", "queueId": "0"}
-            answer = await call(client, broker, Frame.request(RequestCode.GET_MAX_OFFSET, query))
-            assert answer.code == ResponseCode.SUCCESS
-        assert not waiting.done()
-        waiting.cancel()
 
 
 SERVICES = [

@@ -30,7 +30,7 @@ from rmqstore.errors import PutError, RequestRefused
 from rmqstore.message import Durability, PutStatus
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import GroupConfig, TopicConfig
-from tests.support.broker_core import RETRY, SLAVE, Core, finished
+from tests.support.broker_core import DEAD, RETRY, SLAVE, Core, finished
 from tests.support.sends import properties_text
 
 # -- send
@@ -105,18 +105,12 @@ def test_message_without_queue_and_key_gets_both(core: Core) -> None:
         ({"queue": 4}, ResponseCode.INVALID_PARAMETER, "queueId"),
         ({"sys_flag": 0x4}, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
         ({"sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
-        ({"properties": {"DELAY": "3"}}, ResponseCode.MESSAGE_ILLEGAL, "delayed"),
+        ({"properties": {"DELAY": "x"}}, ResponseCode.MESSAGE_ILLEGAL, "delay level"),
         ({"properties": {"a": "\0"}}, ResponseCode.MESSAGE_ILLEGAL, "0 byte"),
         ({"topic": "SELF_TEST_TOPIC"}, ResponseCode.NO_PERMISSION, "forbidden"),
         ({"topic": "T/x"}, ResponseCode.INVALID_PARAMETER, "illegal characters"),
         ({"is_batch": True, "body": b""}, ResponseCode.MESSAGE_ILLEGAL, "empty"),
         ({"is_batch": True, "body": b"\0"}, ResponseCode.MESSAGE_ILLEGAL, "at least"),
-        ({"topic": RETRY, "reconsume_times": 4}, ResponseCode.MESSAGE_ILLEGAL, "limit is 3"),
-        (
-            {"topic": RETRY, "reconsume_times": 2, "retries_max": 1},
-            ResponseCode.MESSAGE_ILLEGAL,
-            "limit is 1",
-        ),
     ],
 )
 def test_refused_message_stores_nothing(
@@ -126,6 +120,23 @@ def test_refused_message_stores_nothing(
         finished(SendOperation(core).send(message(**changes)))
     assert caught.value.code == code
     assert core.store.store.end_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_dead"),
+    [
+        ({"reconsume_times": 3}, False),
+        ({"reconsume_times": 4}, True),
+        ({"reconsume_times": 2, "retries_max": 1}, True),
+        ({"reconsume_times": 4, "retries_max": 4}, False),
+        ({"reconsume_times": 4, "properties": {"DELAY": "3"}}, True),
+    ],
+)
+def test_retry_over_its_limit_is_a_dead_letter(
+    core: Core, changes: dict[str, Any], is_dead: bool
+) -> None:
+    finished(SendOperation(core).send(message(topic=RETRY, **changes)))
+    assert core.store.store.record_at(0).topic == (DEAD if is_dead else RETRY)
 
 
 @pytest.mark.parametrize(

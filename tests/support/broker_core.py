@@ -30,9 +30,9 @@ from rmqstore.store.metadata import (
 )
 from tests.support.agreement import FILES
 
-__all__ = ["RETRY", "SLAVE", "Core", "core", "finished"]
+__all__ = ["DEAD", "RETRY", "SLAVE", "Core", "core", "finished"]
 
-RETRY = "%RETRY%G"
+DEAD, RETRY = "%DLQ%G", "%RETRY%G"
 SLAVE = Role(name="slave", broker_id=1, master_address=("10.0.0.2", 1))
 
 
@@ -68,6 +68,7 @@ class Core:
             group=self.groups.get,
             topic_for_send=self._topic_for_send,
             group_for=self._group_for,
+            dead_letter_topic=self._dead_letter_topic,
             wait_of=lambda topic, queue: self.wait,
             kept=self._kept,
             is_forbidden=lambda group, topic: (group, topic) in self.forbidden,
@@ -96,6 +97,9 @@ class Core:
 
     def _topic_for_send(self, name: str, **_: object) -> TopicConfig | None:
         return self.topics.setdefault(name, TopicConfig(name, 4, 4)) if self.makes_topics else None
+
+    async def _dead_letter_topic(self, group: str) -> TopicConfig:
+        return TopicConfig(DEAD, 1, 1)
 
     async def _group_for(self, name: str) -> GroupConfig | None:
         return self.groups.setdefault(name, GroupConfig(name)) if self.makes_groups else None

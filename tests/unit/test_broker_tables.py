@@ -34,7 +34,8 @@ def tables(**known: object) -> Tables:
         "delays": DelayOffsets(),
         "modes": RequestModes(),
     }
-    return Tables(**(given | known), wall_ms=lambda: 77)  # type: ignore[arg-type]
+    options = {**given, **known, "wall_ms": lambda: 77, "flushed_offset": lambda: 100}
+    return Tables(**options)  # type: ignore[arg-type]
 
 
 # -- topics
@@ -171,8 +172,8 @@ def test_delay_offsets_step_their_version_every_200_steps() -> None:
     here = tables()
     for number in range(200):
         assert here.versions()["delays"].counter == 0
-        here.set_delay(1, number)
-    assert here.delay_table() == DelayOffsets({1: 199}, DataVersion(0, 77, 1))
+        here.set_delays({1: number + 1}, number)
+    assert here.delays.table() == DelayOffsets({1: 200}, DataVersion(0, 77, 1), {}, 199)
 
 
 # -- changes
@@ -208,7 +209,7 @@ def filled() -> Tables:
     here.forbid("g", "T", 4)
     here.set_mode(RequestMode("T", "g", "POP", 2))
     here.offsets.commit("T", "g", 1, 9)
-    here.set_delay(3, 8)
+    here.set_delays({3: 8}, 90)
     return here
 
 
@@ -220,7 +221,7 @@ def test_slave_that_takes_the_changes_equals_its_master() -> None:
     assert slave.topic_table() == master.topic_table()
     assert slave.group_table() == master.group_table()
     assert slave.mode_table() == master.mode_table()
-    assert slave.delay_table() == master.delay_table()
+    assert slave.delays.table() == master.delays.table()
     assert slave.offsets.table.snapshot() == master.offsets.table.snapshot()
 
 

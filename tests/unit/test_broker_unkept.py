@@ -167,6 +167,7 @@ class ModelTables(SharedTables):
             delays=DelayOffsets(),
             modes=RequestModes(),
             wall_ms=group.wall_ms,
+            flushed_offset=lambda: 0,
         )
         self.tables.add_system(self._rules.all(), {})
 

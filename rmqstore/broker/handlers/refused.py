@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqstore.broker.context import Context
 from rmqstore.broker.request_table import ROWS
-from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import Frame, name_of_request
 from rmqstore.remoting.requests import Call, Handler
 
@@ -27,24 +27,13 @@ class RefusedRequests:
 
     def handlers(self) -> dict[int, Handler]:
         """Return every handler by request code."""
-        refusals: dict[int, Handler] = {
+        return {
             code: partial(self._refuse, row.refusal) for code, row in ROWS.items() if row.refusal
         }
-        return {**refusals, RequestCode.CONSUMER_SEND_MSG_BACK: self._leave_unanswered}
 
     def _refuse(self, service: str, call: Call[Any, bytes]) -> Frame:
         remark = f"{name_of_request(call.request.code)}: this broker does not serve {service}"
-        self._note(call, f"refused: {remark}")
-        return call.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-
-    def _leave_unanswered(self, call: Call[Any, bytes]) -> None:
-        """Gives no answer to CONSUMER_SEND_MSG_BACK. The Go client takes any answer, a refusal too,
-        for a success, and its group never gets the message again. After a timeout every client
-        keeps the message and consumes it again."""
-        text = "gets no answer: this broker does not serve retries; the consumer keeps the message"
-        self._note(call, f"{name_of_request(call.request.code)} {text}")
-
-    def _note(self, call: Call[Any, bytes], text: str) -> None:
         if call.request.code not in self._noted:
             self._noted.add(call.request.code)
-            self._context.log.warning("%s %s", call.peer.address, text)
+            self._context.log.warning("%s refused: %s", call.peer.address, remark)
+        return call.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)

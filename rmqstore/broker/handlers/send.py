@@ -118,7 +118,7 @@ def _fields(sent: Sent) -> dict[str, str]:
     ids = [each.message_id for each in receipts] if isinstance(receipts, list) else None
     return SendMessageResponseHeader(
         message_id=first.message_id if ids is None else ",".join(ids),
-        queue_id=first.queue,
+        queue_id=first.queue if sent.queue is None else sent.queue,
         queue_offset=first.queue_offset,
         transaction_id=sent.key,
         batch_unique_id=sent.key if sent.is_inner else None,

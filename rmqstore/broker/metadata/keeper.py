@@ -82,7 +82,7 @@ class Metadata(SharedTables):
             "group": SavedTable(root, tables.group_table, self._runtime),
             "mode": SavedTable(root, tables.mode_table, self._runtime),
             "offset": SavedTable(root, self.offsets.table.snapshot, self._runtime),
-            "delay": SavedTable(root, tables.delay_table, self._runtime),
+            "delay": SavedTable(root, tables.delays.table, self._runtime),
         }
         self._saving.start(self._save_regularly(), name="saving of offsets")
         self._is_open = True
@@ -95,6 +95,7 @@ class Metadata(SharedTables):
             delays=DelayOffsets.load(root),
             modes=RequestModes.load(root),
             wall_ms=self._host.wall_ms,
+            flushed_offset=lambda: self._store.flushed_offset,
         )
         tables.add_system(self._rules.all(), group_rules.PREDEFINED)
         return tables

@@ -104,6 +104,7 @@ class SharedTables(ABC):
             broker_name=broker.config.name,
             queue_count=broker.config.topic_queue_count,
             creates_topics=broker.config.create_topics,
+            levels=len(broker.config.store.delay_levels_ms),
         )
         self._holders = Holders()
         self.unkept = Unkept()
@@ -243,6 +244,14 @@ class SharedTables(ABC):
             return known
         await self.change_topic(wanted)
         return wanted
+
+    async def dead_letter_topic(self, group: str) -> TopicConfig:
+        """Return the topic of a group's dead letters, created if it is missing."""
+        wanted = topic_rules.dead_letter_topic(group)
+        known = self.topic(wanted.name)
+        if known is None:
+            await self.change_topic(wanted)
+        return known or wanted
 
     async def group_for(self, name: str) -> GroupConfig | None:
         """Return a group, created if the rules allow; None otherwise."""

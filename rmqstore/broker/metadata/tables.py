@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rmqstore.broker.metadata.changes import ChangeLog, Entry
+from rmqstore.broker.metadata.delay_progress import DelayProgress
 from rmqstore.store.metadata import (
     FORBIDDEN_READ,
     ConsumerOffsets,
@@ -41,6 +42,8 @@ _TOPIC, _GROUP, _FORBIDDEN, _MODE, _OFFSET, _DELAY = (
     "delay",
 )
 _SEPARATOR = "@"
+_LOG_OFFSET = "log"
+"""Key of the delay offsets' place in the log, beside those of the levels."""
 
 
 class Offsets:
@@ -111,6 +114,7 @@ class Tables:
     """Topics, groups, offsets and request modes of one broker.
 
     *urgent* changes of the log are those that a request waits for: all but offsets.
+    *flushed_offset* returns the end of the part of the commit log that is on the disk.
     """
 
     def __init__(
@@ -122,6 +126,7 @@ class Tables:
         delays: DelayOffsets,
         modes: RequestModes,
         wall_ms: Callable[[], int],
+        flushed_offset: Callable[[], int],
     ) -> None:
         self.log = ChangeLog(frozenset({_TOPIC, _GROUP, _FORBIDDEN, _MODE}))
         self._wall_ms = wall_ms
@@ -130,7 +135,8 @@ class Tables:
         self.offsets = Offsets(table, self.log, wall_ms)
         self.take_topics(topics)
         self.take_groups(groups)
-        self.take_delays(delays)
+        self.delays = DelayProgress(delays, flushed_offset)
+        self._delay_steps = 0
         self.take_modes(modes)
 
     # -- whole tables
@@ -148,10 +154,6 @@ class Tables:
         """Return the request modes of this moment, as messageRequestMode.json holds them."""
         modes = {topic: dict(groups) for topic, groups in self.modes.items()}
         return RequestModes(modes, self._mode_others)
-
-    def delay_table(self) -> DelayOffsets:
-        """Return the delay offsets of this moment, as delayOffset.json holds them."""
-        return DelayOffsets(dict(self._delays), self._delays_version, self._delay_others)
 
     def take_topics(self, table: TopicTable) -> None:
         """Have exactly the topics and the version of *table*."""
@@ -175,13 +177,6 @@ class Tables:
         }
         self._mode_others = table.others
 
-    def take_delays(self, table: DelayOffsets) -> None:
-        """Have exactly the delay offsets and the version of *table*."""
-        self._delays = dict(table.offsets)
-        self._delays_version = table.data_version
-        self._delay_others = table.others
-        self._delay_steps = 0
-
     def add_system(
         self, topics: Mapping[str, TopicConfig], groups: Mapping[str, GroupConfig]
     ) -> None:
@@ -194,6 +189,7 @@ class Tables:
         there already stay."""
         self._state_version = state_version
         self.offsets.table.lead(state_version)
+        self.delays.lead()
         if self.topics_version.state_version != state_version:
             self.topics_version = self._next(self.topics_version)
         if self.groups_version.state_version != state_version:
@@ -251,14 +247,22 @@ class Tables:
         self.modes.setdefault(mode.topic, {})[mode.group] = mode
         return self.log.note(_MODE, mode.topic)
 
-    def set_delay(self, level: int, offset: int) -> None:
-        """Set the next offset to deliver of a delay level."""
-        self._delays[level] = offset
-        self._delay_steps += 1
+    def set_delays(self, offsets: Mapping[int, int], log_offset: int) -> None:
+        """Set the next offsets to deliver of delay levels. The deliveries of messages before them
+        lie before *log_offset* in the commit log, those of all others at or after it."""
+        known = self.delays.latest
+        self._delay_steps += sum(
+            max(offset - known.offsets.get(level, 0), 0) for level, offset in offsets.items()
+        )
+        version = known.data_version
         if self._delay_steps >= DELAYS_PER_VERSION:
             self._delay_steps = 0
-            self._delays_version = self._next(self._delays_version)
-        self.log.note(_DELAY, str(level))
+            version = self._next(version)
+        self.delays.step(offsets, log_offset, version)
+
+        for level in offsets:
+            self.log.note(_DELAY, str(level))
+        self.log.note(_DELAY, _LOG_OFFSET)
 
     def _next(self, version: DataVersion) -> DataVersion:
         return version.next(now_ms=self._wall_ms(), state_version=self._state_version)
@@ -271,14 +275,14 @@ class Tables:
             "topics": self.topics_version,
             "groups": self.groups_version,
             "offsets": self.offsets.table.version,
-            "delays": self._delays_version,
+            "delays": self.delays.latest.data_version,
         }
 
     def take_versions(self, versions: Mapping[str, DataVersion]) -> None:
         """Have the *versions* of a master whose entries are all here."""
         self.topics_version = versions["topics"]
         self.groups_version = versions["groups"]
-        self._delays_version = versions["delays"]
+        self.delays.take_version(versions["delays"])
         self.offsets.table.version = versions["offsets"]
 
     def value_of(self, entry: Entry) -> Any:
@@ -296,7 +300,8 @@ class Tables:
             modes = self.modes.get(key)
             return modes and {group: each.members() for group, each in modes.items()}
         if entry.table == _DELAY:
-            return self._delays.get(int(key))
+            delays = self.delays.latest
+            return delays.log_offset if key == _LOG_OFFSET else delays.offsets.get(int(key))
         assert entry.table == _OFFSET, "every table has its values"
         return dict(self.offsets.table.at(key)) or None
 
@@ -304,33 +309,37 @@ class Tables:
         """Set or, for None, remove entries; return the names of their tables. All or none: raises
         ValueError for a value that is not one of its table, and changes nothing then."""
         read = [(entry, _read(entry, value)) for entry, value in entries]
+        delays = {entry.key: value for entry, value in read if entry.table == _DELAY}
+        if delays:
+            log_offset = delays.pop(_LOG_OFFSET, None)
+            self.delays.take({int(key): each for key, each in delays.items()}, log_offset)
         for entry, value in read:
-            self._take(entry, value)
+            if entry.table != _DELAY:
+                self._take(entry, value)
         return frozenset(entry.table for entry, _ in read)
 
     def _take(self, entry: Entry, value: Any) -> None:
         if entry.table == _OFFSET:
             self.offsets.table.set_key(entry.key, value or {})
             return
-        targets: dict[str, dict[Any, Any]] = {
+        targets: dict[str, dict[str, Any]] = {
             _TOPIC: self.topics,
             _GROUP: self.groups,
             _FORBIDDEN: self.forbidden,
             _MODE: self.modes,
-            _DELAY: self._delays,
         }
         target = targets[entry.table]
-        key: str | int = int(entry.key) if entry.table == _DELAY else entry.key
         if value is None:
-            target.pop(key, None)
+            target.pop(entry.key, None)
         else:
-            target[key] = value
+            target[entry.key] = value
 
 
 def _read(entry: Entry, value: Any) -> Any:
     """Returns the value of an entry as the tables hold it. Raises ValueError."""
     if entry.table == _DELAY:
-        int(entry.key)
+        if entry.key != _LOG_OFFSET:
+            int(entry.key)
         if value is not None and type(value) is not int:
             raise ValueError(f"delay level {entry.key} has the offset {value!r}")
         return value

@@ -72,8 +72,8 @@ class TakenTables:
         if self.modes != tables.mode_table():
             tables.take_modes(self.modes)
             changed.add("mode")
-        if self.delays is not None and self.delays != tables.delay_table():
-            tables.take_delays(self.delays)
+        if self.delays is not None and self.delays != tables.delays.latest:
+            tables.delays.take_whole(self.delays)
             changed.add("delay")
         if self.offsets != tables.offsets.table.snapshot():
             tables.offsets.table.replace(self.offsets)

@@ -11,13 +11,14 @@ from rmqstore.permissions import PERM_INHERIT, PERM_READ_WRITE
 from rmqstore.remoting.bodies.topic_config import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import TopicConfig
-from rmqstore.topic_names import DLQ_PREFIX, RETRY_PREFIX
+from rmqstore.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 
 __all__ = [
     "TEMPLATE_TOPIC",
     "SystemTopics",
     "alter_attributes",
     "check_name",
+    "dead_letter_topic",
     "is_system",
     "made_by_sending",
     "parse_attributes",
@@ -37,7 +38,7 @@ _GROUP_TOPIC_SIZE_MAX = 255
 
 _NOT_FOR_SENDING = frozenset(
     {
-        "SCHEDULE_TOPIC_XXXX",
+        SCHEDULE_TOPIC,
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -117,7 +118,7 @@ class SystemTopics:
         yield _topic(self.cluster_name, 16, PERM_READ_WRITE | PERM_INHERIT)
         yield _topic(self.broker_name, 1, PERM_READ_WRITE | PERM_INHERIT)
         yield _topic("OFFSET_MOVED_EVENT", 1)
-        yield _topic("SCHEDULE_TOPIC_XXXX", self.levels)
+        yield _topic(SCHEDULE_TOPIC, self.levels)
         yield _topic(f"{self.cluster_name}_REPLY_TOPIC", 1)
         yield _topic(f"rmq_sys_REVIVE_LOG_{self.cluster_name}", 8)
         yield _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{self.broker_name}", 1, PERM_INHERIT)
@@ -129,6 +130,11 @@ class SystemTopics:
 def retry_topic(group: str, queue_count: int, *, order: bool = False) -> TopicConfig:
     """Return the retry topic of a group."""
     return TopicConfig(RETRY_PREFIX + group, queue_count, queue_count, PERM_READ_WRITE, order=order)
+
+
+def dead_letter_topic(group: str) -> TopicConfig:
+    """Return the topic of the messages that a group has given up."""
+    return TopicConfig(DLQ_PREFIX + group, 1, 1, PERM_READ_WRITE)
 
 
 def made_by_sending(

@@ -15,7 +15,7 @@ from rmqstore.net.runtime import Runtime
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.broker_view import BrokerView
 
-__all__ = ["Core", "ViewOf", "refuse_negative"]
+__all__ = ["Core", "ViewOf", "refuse_negative", "refuse_other_than_master"]
 
 
 class Core(Protocol):
@@ -85,4 +85,19 @@ def refuse_negative(queue: int) -> None:
         raise RequestRefused(
             f"queueId[{queue}] is illegal; queues are numbered from 0",
             code=ResponseCode.INVALID_PARAMETER,
+        )
+
+
+def refuse_other_than_master(role: Role) -> None:
+    """Raise RequestRefused (SERVICE_NOT_AVAILABLE) in a role that stores no messages."""
+    if role.waits_for:
+        raise RequestRefused(
+            f"this broker takes no messages: {role.waits_for}",
+            code=ResponseCode.SERVICE_NOT_AVAILABLE,
+        )
+    if not role.is_master:
+        raise RequestRefused(
+            f"this broker is a {role.name}; the master is "
+            f"{role.master_address or 'not known here'}: get the route again",
+            code=ResponseCode.SERVICE_NOT_AVAILABLE,
         )

@@ -13,17 +13,21 @@ from rmqstore.errors import RemotingFrameError, RequestRefused
 from rmqstore.message import Durability, SysFlag, decode_properties
 from rmqstore.remoting.bodies.batch import batch_properties
 from rmqstore.remoting.codes import ResponseCode
+from rmqstore.store.delay import DELAY, schedule
 from rmqstore.store.metadata import TopicConfig
 from rmqstore.topic_names import RETRY_PREFIX
 
 __all__ = [
     "CRC",
+    "DELAY_ORIGIN",
     "INNER",
     "checked_batch",
     "durability_of",
     "illegal",
+    "ordinary_flag",
     "refuse_kind_of_topic",
     "refuse_services",
+    "scheduled",
     "stored_flag",
     "taken_as_single",
     "taken_priority",
@@ -42,8 +46,11 @@ _ORDINARY_FLAGS = ~int(
 _INNER_FLAGS = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 _TRANSACTION_FLAGS = int(SysFlag.TRANSACTION_MASK)
 _MULTI_TAGS = int(SysFlag.MULTI_TAGS)
+DELAY_ORIGIN = "DELAY_ORIGIN"
+"""Property of a delivered message: "LEVEL-OFFSET", its place in SCHEDULE_TOPIC_XXXX. It is an
+addition of this library."""
+_LEVEL = re.compile(r"[+-]?[0-9]{1,9}")
 _OTHER_SERVICES = {
-    "DELAY": "delayed",
     "TIMER_DELIVER_MS": "timer",
     "TIMER_DELAY_SEC": "timer",
     "TIMER_DELAY_MS": "timer",
@@ -62,9 +69,9 @@ _PRIORITY = "_SYS_MSG_PRIORITY_"
 _PRIORITY_MAX = 2**31 - 1
 _NUMBER = re.compile("[0-9]{1,10}")
 _ORDERED = "__SHARDINGKEY"
-_LOOKED_AT = frozenset({*_OTHER_SERVICES, INNER, CRC, _POP_CHECK})
+_LOOKED_AT = frozenset({*_OTHER_SERVICES, INNER, CRC, _POP_CHECK, DELAY_ORIGIN})
 """Properties that an ordinary message does not have."""
-_LOOKED_AT_IN_BATCHES = tuple(name.encode() for name in (*_OTHER_SERVICES, INNER, CRC))
+_LOOKED_AT_IN_BATCHES = tuple(name.encode() for name in (*_OTHER_SERVICES, DELAY, INNER, CRC))
 
 
 def durability_of(properties: Mapping[str, str]) -> Durability | None:
@@ -75,8 +82,29 @@ def durability_of(properties: Mapping[str, str]) -> Durability | None:
 
 def stored_flag(sys_flag: int, topic: TopicConfig) -> int:
     """Return the sysFlag of a record from that of a message."""
-    flag = sys_flag & _ORDINARY_FLAGS
+    flag = ordinary_flag(sys_flag)
     return flag | _MULTI_TAGS if topic.filter_type == "MULTI_TAG" else flag
+
+
+def ordinary_flag(sys_flag: int) -> int:
+    """Return the part of a sysFlag that says nothing of hosts, transactions and batches."""
+    return sys_flag & _ORDINARY_FLAGS
+
+
+def scheduled(
+    topic: str, queue: int, properties: dict[str, str], levels: int
+) -> tuple[str, int] | None:
+    """Return the topic and the queue where a message waits for its time, whose *properties* then
+    say where it belongs; None for one that is not delayed. *levels* is the largest delay level.
+    Raises RequestRefused (MESSAGE_ILLEGAL).
+    """
+    text = properties.get(DELAY)
+    if text is None:
+        return None
+    if not _LEVEL.fullmatch(text):
+        raise illegal(f"property {DELAY} is {text[:20]!r}; give a delay level, 1 to {levels}")
+    level = int(text)
+    return schedule(properties, topic, queue, level, level_max=levels) if level > 0 else None
 
 
 def taken_priority(properties: dict[str, str]) -> int | None:
@@ -85,7 +113,7 @@ def taken_priority(properties: dict[str, str]) -> int | None:
     text = properties.get(_PRIORITY)
     if text is None or not _NUMBER.fullmatch(text) or int(text) > _PRIORITY_MAX:
         return None
-    if _ORDERED in properties or "DELAY" in properties:
+    if _ORDERED in properties or DELAY in properties:
         del properties[_PRIORITY]
         return None
     return int(text)
@@ -106,6 +134,7 @@ def taken_as_single(sys_flag: int, properties: dict[str, str]) -> None:
         refuse_services(properties)
         properties.pop(CRC, None)
         properties.pop(_POP_CHECK, None)
+        properties.pop(DELAY_ORIGIN, None)
     if sys_flag & _INNER_FLAGS or INNER in properties:
         raise illegal("an inner batch is sent with SEND_BATCH_MESSAGE (320), not by itself")
 
@@ -141,6 +170,11 @@ def _refuse_in_batch(text: bytes) -> None:
         return
     found = decode_properties(text.decode("utf-8", "replace"))
     refuse_services(found)
+    if found.get(DELAY, "0") != "0":
+        raise illegal(
+            f"a batch takes no delayed messages (property {DELAY}), and none of its messages was "
+            "stored; send delayed ones one by one"
+        )
     if INNER in found or CRC in found:
         raise illegal(f"properties in the batch hold {INNER} or {CRC}, which the store makes")
 
@@ -149,7 +183,7 @@ def refuse_services(properties: Mapping[str, str]) -> None:
     """Raise RequestRefused (MESSAGE_ILLEGAL) for a property that asks for a missing service."""
     for name, kind in _OTHER_SERVICES.items():
         value = properties.get(name)
-        if value is None or (name == "DELAY" and value == "0"):
+        if value is None:
             continue
         if name == "TRAN_MSG" and value.lower() != "true":
             continue

@@ -5,44 +5,43 @@ The checks are made in RocketMQ's order.
 
 from __future__ import annotations
 
-import ipaddress
 import random
-import struct
 import time
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from rmqstore._native.core import Receipt
 from rmqstore.broker.metadata.shared import Wait
 from rmqstore.broker.metadata.topics import check_name, refuse_sending
-from rmqstore.broker.operations.core import Core, ViewOf
+from rmqstore.broker.operations.core import Core, ViewOf, refuse_other_than_master
 from rmqstore.broker.operations.message_rules import (
     CRC,
     INNER,
     checked_batch,
     durability_of,
-    illegal,
     refuse_kind_of_topic,
     refuse_services,
+    scheduled,
     stored_flag,
     taken_as_single,
     taken_priority,
 )
+from rmqstore.broker.operations.records import packed_host, property_text
 from rmqstore.errors import PutError, RequestRefused, StoreClosedError
 from rmqstore.message import Durability, PutStatus, SysFlag, unique_key
 from rmqstore.net.addresses import Address
 from rmqstore.permissions import PERM_WRITE
 from rmqstore.remoting.codes import ResponseCode
-from rmqstore.store.metadata import GroupConfig, TopicConfig
+from rmqstore.store.delay import DELAY
+from rmqstore.store.metadata import TopicConfig
 from rmqstore.topic_names import RETRY_PREFIX
 
 __all__ = ["REGION", "ClientMessage", "SendOperation", "Sent"]
 
 REGION = "DefaultRegion"
 """The region of a broker, which RocketMQ's trace of messages names."""
-_PORT = struct.Struct(">I")
 _STORED = frozenset(
     {
         PutStatus.FLUSH_DISK_TIMEOUT,
@@ -91,6 +90,8 @@ class Sent(NamedTuple):
     """Any other than PUT_OK: a failure may lose the message."""
     reason: str = ""
     """Why the status is not PUT_OK."""
+    queue: int | None = None
+    """The queue of a message that is delivered later; None: that of the receipt."""
 
 
 _Found = Sent | Coroutine[Any, Any, Sent]
@@ -102,6 +103,7 @@ class SendOperation:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._view = ViewOf(core)
+        self._levels = len(core.config.store.delay_levels_ms)
 
     def send(self, message: ClientMessage) -> _Found:
         """Store a message or a batch; return the result, or a coroutine that returns it once the
@@ -117,7 +119,7 @@ class SendOperation:
 
     async def _send_to_special(self, message: ClientMessage, topic: TopicConfig | None) -> Sent:
         """Send to a topic that is made by it, or to one of a group's retries."""
-        self._refuse_other_than_master()
+        refuse_other_than_master(self._core.role)
         metadata = self._core.metadata
         if topic is None:
             check_name(message.topic)
@@ -142,7 +144,11 @@ class SendOperation:
                     f"subscription group not exist, {name}",
                     code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 )
-            _refuse_dead_letter(message, group)
+            limit = group.retries_max if message.retries_max is None else message.retries_max
+            if message.reconsume_times > limit and not message.is_batch:
+                topic = await metadata.dead_letter_topic(name)
+                properties = {**message.properties, DELAY: "-1"}
+                message = replace(message, topic=topic.name, queue=0, properties=properties)
         found = self._put(message, topic)
         return found if isinstance(found, Sent) else await found
 
@@ -168,22 +174,8 @@ class SendOperation:
 
     # -- Checks.
 
-    def _refuse_other_than_master(self) -> None:
-        role = self._core.role
-        if role.waits_for:
-            raise RequestRefused(
-                f"this broker takes no messages: {role.waits_for}",
-                code=ResponseCode.SERVICE_NOT_AVAILABLE,
-            )
-        if not role.is_master:
-            raise RequestRefused(
-                f"this broker is a {role.name}; the master is "
-                f"{role.master_address or 'not known here'}: get the route again",
-                code=ResponseCode.SERVICE_NOT_AVAILABLE,
-            )
-
     def _refuse_unwritable(self, message: ClientMessage, topic: TopicConfig) -> None:
-        self._refuse_other_than_master()
+        refuse_other_than_master(self._core.role)
         config = self._core.config
         if not config.permission & PERM_WRITE and topic.order:
             raise _forbidden(f"the broker[{config.host}] sending message is forbidden")
@@ -209,32 +201,33 @@ class SendOperation:
         key = properties.get("UNIQ_KEY")
         if key is None:
             key = properties["UNIQ_KEY"] = unique_key()
+        later = (
+            scheduled(topic.name, queue, properties, self._levels) if DELAY in properties else None
+        )
+        name, number = later or (topic.name, queue)
         put = partial(
             self._view().put,
-            topic.name,
+            name,
             message.body,
             self._text_of(properties),
-            queue=queue,
+            queue=number,
             flag=message.flag,
             sys_flag=stored_flag(message.sys_flag, topic),
             born_timestamp=message.born_timestamp_ms,
-            born_host=_packed_host(message.born_host),
+            born_host=packed_host(message.born_host),
             reconsume_times=message.reconsume_times,
         )
         found = self._core.store.append(put, durability_of(properties))
         if isinstance(found, Receipt):
-            return self._acknowledged(found, key)
-        return self._when_acknowledged(found, key)
+            return self._acknowledged(found, key, queue=queue)
+        return self._when_acknowledged(found, key, queue=queue)
 
     def _text_of(self, properties: dict[str, str]) -> bytes:
         """Returns the text of the properties with those of the broker."""
         properties["MSG_REGION"] = REGION
         properties["TRACE_ON"] = "true"
         properties["CLUSTER"] = self._core.config.cluster_name
-        text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-        if "\0" in text:
-            raise illegal("properties hold a 0 byte, which RocketMQ's files cannot keep apart")
-        return text.encode("utf-8", "replace")
+        return property_text(properties)
 
     # -- A batch.
 
@@ -249,7 +242,7 @@ class SendOperation:
             "queue": queue,
             "sys_flag": stored_flag(message.sys_flag, topic),
             "born_timestamp": message.born_timestamp_ms,
-            "born_host": _packed_host(message.born_host),
+            "born_host": packed_host(message.born_host),
             "reconsume_times": message.reconsume_times,
         }
         view, durability = self._view(), durability_of(properties)
@@ -296,22 +289,33 @@ class SendOperation:
         key: str | None,
         *,
         is_inner: bool = False,
+        queue: int | None = None,
     ) -> Sent:
         try:
-            return self._acknowledged(await acknowledged, key, is_inner=is_inner)
+            return self._acknowledged(await acknowledged, key, is_inner=is_inner, queue=queue)
         except PutError as error:
-            return self._unacknowledged(error, key, is_inner=is_inner)
+            return self._unacknowledged(error, key, is_inner=is_inner, queue=queue)
         except StoreClosedError as error:
             raise RequestRefused(str(error), code=ResponseCode.SERVICE_NOT_AVAILABLE) from None
 
     def _acknowledged(
-        self, receipts: Receipt | list[Receipt], key: str | None, *, is_inner: bool = False
+        self,
+        receipts: Receipt | list[Receipt],
+        key: str | None,
+        *,
+        is_inner: bool = False,
+        queue: int | None = None,
     ) -> Sent:
         self._count(receipts)
-        return Sent(receipts, key, is_inner)
+        return Sent(receipts, key, is_inner, queue=queue)
 
     def _unacknowledged(
-        self, error: PutError, key: str | None = None, *, is_inner: bool = False
+        self,
+        error: PutError,
+        key: str | None = None,
+        *,
+        is_inner: bool = False,
+        queue: int | None = None,
     ) -> Sent:
         """Returns the result of a put that failed once its message was stored. Raises any other
         *error*."""
@@ -321,7 +325,7 @@ class SendOperation:
         receipts = cast("Receipt | list[Receipt] | None", error.receipt) or None
         if receipts is not None:
             self._count(receipts)
-        return Sent(receipts, key, is_inner, PutStatus(error.status), str(error))
+        return Sent(receipts, key, is_inner, PutStatus(error.status), str(error), queue)
 
     def _count(self, receipts: Receipt | list[Receipt]) -> None:
         if isinstance(receipts, list):
@@ -337,23 +341,6 @@ def _queue_of(message: ClientMessage, topic: TopicConfig, priority: int | None) 
     if priority is not None:
         return min(priority, queues - 1)
     return message.queue if message.queue >= 0 else random.randrange(queues)
-
-
-def _refuse_dead_letter(message: ClientMessage, group: GroupConfig) -> None:
-    """Refuse a retry that RocketMQ stores with the dead letters of the group: its consumer keeps
-    the message."""
-    limit = group.retries_max if message.retries_max is None else message.retries_max
-    if message.reconsume_times > limit:
-        raise illegal(
-            f"the message was consumed {message.reconsume_times} times, the limit is {limit}: dead "
-            "letters are not served by this broker, and it was not stored; consume it again"
-        )
-
-
-@lru_cache(maxsize=4096)
-def _packed_host(address: Address) -> bytes:
-    """Returns an address as a record holds it: 4 or 16 bytes, and the port as 4 bytes."""
-    return ipaddress.ip_address(address[0]).packed + _PORT.pack(address[1])
 
 
 def _forbidden(remark: str) -> RequestRefused:

@@ -1,4 +1,5 @@
-"""Headers of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320)."""
+"""Headers of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320) and
+CONSUMER_SEND_MSG_BACK (36)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from rmqstore.remoting.headers.field import Header, boolean, header, int32, int6
 from rmqstore.remoting.headers.rpc import TopicRequestHeader
 
 __all__ = [
+    "ConsumerSendMsgBackRequestHeader",
     "SendMessageRequestHeader",
     "SendMessageRequestHeaderV2",
     "SendMessageResponseHeader",
@@ -71,3 +73,18 @@ class SendMessageResponseHeader(Header):
     """The unique key of a batch that is stored as one record."""
     region: str | None = string("MSG_REGION", default=None)
     is_traced: bool | None = boolean("TRACE_ON", default=None)
+
+
+@header
+class ConsumerSendMsgBackRequestHeader(Header):
+    """A message that a group consumes again later."""
+
+    offset: int = int64("offset")
+    """Where the message is in the commit log."""
+    group: str = string("group")
+    delay_level: int = int32("delayLevel")
+    """0: the broker chooses the level; -1: the message becomes a dead letter."""
+    origin_message_id: str | None = string("originMsgId", default=None)
+    origin_topic: str | None = string("originTopic", default=None)
+    unit_mode: bool | None = boolean("unitMode", default=None)
+    max_reconsume_times: int | None = int32("maxReconsumeTimes", default=None)

@@ -14,6 +14,7 @@ from rmqstore.store.metadata.version import DataVersion, version_members, versio
 __all__ = ["ConsumerOffsets", "DelayOffsets", "load_consumer_offsets", "offsets_key"]
 
 _TOPIC_GROUP_SEPARATOR = "@"
+_LOG_OFFSET = "logOffset"
 
 
 def offsets_key(topic: str, group: str) -> str:
@@ -57,22 +58,35 @@ class ConsumerOffsets(Table):
 
 @dataclass(frozen=True, slots=True)
 class DelayOffsets(Table):
-    """config/delayOffset.json: by delay level (from 1), the next offset to deliver."""
+    """config/delayOffset.json: by delay level (from 1), the next offset to deliver.
+
+    The member logOffset is an addition of this library, which RocketMQ ignores and drops.
+    """
 
     FILE_NAME = "delayOffset.json"
 
     offsets: Mapping[int, int] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     others: Mapping[str, Any] = field(default_factory=dict)
+    log_offset: int | None = None
+    """The physical offset that separates deliveries: those of messages before the offsets lie
+    before it, all others at or after it. None where RocketMQ wrote the table."""
 
     @classmethod
     def _from_members(cls, members: Members) -> Self:
         version = version_of(members)
-        return cls(members.child("offsetTable").int_table(), version, members.rest())
+        log_offset = members.take(_LOG_OFFSET, -1)
+        return cls(
+            members.child("offsetTable").int_table(),
+            version,
+            members.rest(),
+            log_offset if log_offset >= 0 else None,
+        )
 
     def _members(self) -> dict[str, Any]:
         version = version_members(self.data_version)
-        return {**self.others, "dataVersion": version, "offsetTable": self.offsets}
+        members = {**self.others, "dataVersion": version, "offsetTable": self.offsets}
+        return members if self.log_offset is None else {**members, _LOG_OFFSET: self.log_offset}
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BooleanSupplier;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -28,7 +29,6 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
-import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.exception.RequestTimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -41,15 +41,18 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
- * RocketMQ's producers and consumers against one broker: NAMESRV. Prints a line "@NAME=JSON" for
- * each thing tried.
+ * RocketMQ's producers and consumers against one broker: NAMESRV. With a number, NAMESRV LETTERS, only
+ * a consumer that fails at all its messages. Prints a line "@NAME=JSON" for each thing tried.
  */
 public final class Main {
     private static final String TOPIC = "JavaClients";
     private static final String ORDERED_TOPIC = "JavaOrdered";
     private static final String FAILING_TOPIC = "JavaFailing";
+    private static final String DELAYED_TOPIC = "JavaDelayed";
+    private static final String DYING_TOPIC = "JavaDying";
     private static final long WAIT_MS = 90_000;
     private static final int CALL_MS = 30_000;
+    private static final int POLL_MS = 1000;
 
     private final PrintStream out = new PrintStream(
         new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
@@ -62,9 +65,10 @@ public final class Main {
 
     public static void main(String[] args) {
         System.setProperty("rocketmq.client.logUseSlf4j", "false");
+        System.setProperty("rocketmq.client.rebalance.waitInterval", "" + POLL_MS);
         int status = 0;
         try {
-            new Main(args[0]).run();
+            new Main(args[0]).run(args.length > 1 ? Integer.parseInt(args[1]) : 0);
         } catch (Exception e) {
             e.printStackTrace();
             status = 1;
@@ -77,18 +81,25 @@ public final class Main {
         out.println("@" + name + "=" + JSON.toJSONString(value));
     }
 
-    private void run() throws Exception {
+    /** Tries everything, or only dead letters where there is a number of them. */
+    private void run(int letters) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("java-producers");
         producer.setNamesrvAddr(namesrv);
         producer.setSendMsgTimeout(CALL_MS);
         producer.setMqClientApiTimeout(CALL_MS);
         producer.start();
+        if (letters > 0) {
+            giveUp(producer, letters);
+            return;
+        }
         SendResult first = send(producer);
         pull();
         find(producer, first);
         request(producer);
         consume(producer);
+        delay(producer);
         consumeAgain(producer);
+        giveUp(producer, 1);
         consumeInOrder(producer);
         broadcast();
         pullLightly();
@@ -127,15 +138,25 @@ public final class Main {
         SendResult result = producer.send(batch);
         print("batch", result.getSendStatus().name() + " " + result.getMsgId().split(",").length);
 
-        Message delayed = message("never", "a");
-        delayed.setDelayTimeLevel(1);
-        try {
-            producer.send(delayed);
-            print("delayed", "sent");
-        } catch (MQBrokerException e) {
-            print("delayed", e.getResponseCode());
-        }
         return first;
+    }
+
+    /** Prints whether a message came, and none before its time. */
+    private void delay(DefaultMQProducer producer) throws Exception {
+        Message message = new Message(DELAYED_TOPIC, "later".getBytes(StandardCharsets.UTF_8));
+        message.setDelayTimeLevel(1);
+        AtomicLong waited = new AtomicLong(-1);
+        long sent = System.currentTimeMillis();
+        producer.send(message);
+        DefaultMQPushConsumer consumer = configured("java-delayed", "delayed", DELAYED_TOPIC);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            waited.set(System.currentTimeMillis() - sent);
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        waitFor(() -> waited.get() >= 0);
+        print("delayed", waited.get() >= 1000);
+        consumer.shutdown();
     }
 
     /** A request that is stored would end by its time limit: nobody replies. */
@@ -225,6 +246,7 @@ public final class Main {
         consumer.setNamesrvAddr(namesrv);
         consumer.setMqClientApiTimeout(CALL_MS);
         consumer.setInstanceName(name);
+        consumer.setPollNameServerInterval(POLL_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         return consumer;
@@ -291,6 +313,59 @@ public final class Main {
         waitFor(() -> tries.get() == 2);
         print("tries", tries.get());
         consumer.shutdown();
+    }
+
+    /** The listener fails at every try: prints "tried" once it got all, and the dead letters. */
+    private void giveUp(DefaultMQProducer producer, int count) throws Exception {
+        for (int i = 0; i < count; i++) {
+            insist(() -> producer.send(new Message(DYING_TOPIC, "d".getBytes(StandardCharsets.UTF_8)))
+                .getSendStatus().name());
+        }
+        Map<String, Integer> tries = new ConcurrentHashMap<>();
+        DefaultMQPushConsumer consumer = configured("java-dying", "dying", DYING_TOPIC);
+        consumer.setMaxReconsumeTimes(2);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> tries.merge(message.getMsgId(), 1, Integer::sum));
+            context.setDelayLevelWhenNextConsume(1);
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        });
+        consumer.start();
+        waitFor(() -> tries.size() >= count);
+        print("tried", tries.size());
+
+        Set<String> dead = new TreeSet<>();
+        waitFor(() -> {
+            readLetters(dead);
+            return dead.size() >= count;
+        });
+        print("dead", dead.size());
+        print("fewest tries", tries.values().stream().mapToInt(Integer::intValue).min().getAsInt());
+        consumer.shutdown();
+    }
+
+    /** Adds the unique keys of the dead letters, as far as they can be read. */
+    private void readLetters(Set<String> dead) {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("java-letters");
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setMqClientApiTimeout(CALL_MS);
+        try {
+            consumer.start();
+            for (MessageQueue queue : consumer.fetchSubscribeMessageQueues("%DLQ%java-dying")) {
+                long offset = consumer.minOffset(queue);
+                long end = consumer.maxOffset(queue);
+                while (offset < end) {
+                    PullResult pulled = consumer.pull(queue, "*", offset, 32);
+                    if (pulled.getPullStatus() == PullStatus.FOUND) {
+                        pulled.getMsgFoundList().forEach(each -> dead.add(each.getMsgId()));
+                    }
+                    offset = pulled.getNextBeginOffset();
+                }
+            }
+        } catch (Exception e) {
+            // The topic is made by the first letter, and a master may be gone.
+        } finally {
+            consumer.shutdown();
+        }
     }
 
     /** Each message names a chain and its number there; all of a chain are in one queue. */
