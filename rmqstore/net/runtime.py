@@ -25,11 +25,12 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rmqstore.net.addresses import Address, format_address, parse_address
 from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.supervisor import Supervisor
+from rmqstore.net.supervisor import Supervisor, TaskFailure
 from rmqstore.net.work_thread import WorkThread
 from rmqstore.remoting.frames import Frame
 
 __all__ = [
+    "AsyncioRuntime",
     "Client",
     "Connection",
     "Event",
@@ -133,6 +134,9 @@ class Runtime(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Return after *seconds*."""
 
+    def soon(self, action: Callable[..., None], *args: Any) -> None:
+        """Run *action* once the caller has returned to the loop, after earlier such actions."""
+
     def later(self, seconds: float, action: Callable[..., None], *args: Any) -> Timer:
         """Run *action* after *seconds*."""
 
@@ -154,7 +158,7 @@ class Runtime(Protocol):
         the others continue."""
 
     async def ended(self, work: Task[Any]) -> None:
-        """Return when *work* has ended, in any way."""
+        """Return when *work* has ended, in any way. Cancelling the call does not cancel *work*."""
 
     async def on_disk(self, function: Callable[[], T]) -> T:
         """Return the result of *function*, which may write files and block. Functions run one at a
@@ -181,35 +185,33 @@ class Reader:
         self._loop.remove_reader(self._descriptor)
 
 
-class LoopRuntime:
-    """The world of the server *name* on the running asyncio loop.
+class AsyncioRuntime:
+    """What a runtime takes from the running asyncio loop, in real or in virtual time.
 
-    *client* may be shared by any number of servers; the owner closes it. `close` ends the thread
-    that `on_disk` began.
+    Without *client* no other server is called. *on_failure* is called with each task that raised.
     """
 
     def __init__(
         self,
-        name: str,
         *,
         log: IdentityLog,
-        client: Client,
-        clock: Callable[[], float] = time.monotonic,
+        client: Client | None,
+        on_failure: Callable[[TaskFailure], None] | None = None,
     ) -> None:
-        self._name = name
         self.log = log
-        self.client = client
-        self._clock = clock
-        self._worker: WorkThread | None = None
+        self._client = client
+        self._on_failure = on_failure
 
-    def now_ms(self) -> int:
-        return int(self._clock() * 1000)
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+    @property
+    def client(self) -> Client:
+        assert self._client is not None, "a runtime without a client makes no calls"
+        return self._client
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def soon(self, action: Callable[..., None], *args: Any) -> None:
+        asyncio.get_running_loop().call_soon(action, *args)
 
     def later(self, seconds: float, action: Callable[..., None], *args: Any) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, action, *args)
@@ -224,13 +226,40 @@ class LoopRuntime:
         return asyncio.Lock()
 
     def tasks(self, name: str) -> Supervisor:
-        return Supervisor(name, log=self.log)
+        return Supervisor(name, log=self.log, on_failure=self._on_failure)
 
     async def gather(self, *works: Awaitable[T]) -> list[T]:
         return list(await asyncio.gather(*works))
 
     async def ended(self, work: Task[Any]) -> None:
         await asyncio.wait([work])
+
+
+class LoopRuntime(AsyncioRuntime):
+    """The world of the server *name* on the running asyncio loop.
+
+    *client* may be shared by any number of servers; the owner closes it. `close` ends the thread
+    that `on_disk` began.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        log: IdentityLog,
+        client: Client | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(log=log, client=client)
+        self._name = name
+        self._clock = clock
+        self._worker: WorkThread | None = None
+
+    def now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     async def on_disk(self, function: Callable[[], T]) -> T:
         if self._worker is None:

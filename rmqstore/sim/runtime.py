@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.runtime import Client, Event, Readable, Reader, Task, Timer
-from rmqstore.net.supervisor import Supervisor, TaskFailure
+from rmqstore.net.runtime import AsyncioRuntime, Client
+from rmqstore.net.supervisor import TaskFailure
 
 __all__ = ["Clock", "VirtualRuntime"]
 
@@ -27,7 +26,7 @@ class Clock(Protocol):
         """Return the time of day."""
 
 
-class VirtualRuntime:
+class VirtualRuntime(AsyncioRuntime):
     """The world of one life of a process, on its `VirtualLoop`.
 
     *disk_ms* is how long a function on the disk's thread takes. It has its effect at the end of
@@ -39,14 +38,11 @@ class VirtualRuntime:
         *,
         log: IdentityLog,
         clock: Clock,
-        client: Client,
+        client: Client | None = None,
         disk_ms: int = 1,
         on_failure: Callable[[TaskFailure], None] | None = None,
     ) -> None:
-        """*on_failure* is called with each task that raised."""
-        self.log = log
-        self._on_failure = on_failure
-        self.client = client
+        super().__init__(log=log, client=client, on_failure=on_failure)
         self._clock = clock
         self._disk_ms = disk_ms
         self._on_disk: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
@@ -57,30 +53,6 @@ class VirtualRuntime:
 
     def wall_ms(self) -> int:
         return self._clock.wall_ms()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def later(self, seconds: float, action: Callable[..., None], *args: Any) -> Timer:
-        return asyncio.get_running_loop().call_later(seconds, action, *args)
-
-    def when_readable(self, source: Readable, action: Callable[[], None]) -> Timer:
-        return Reader(source.fileno(), action)
-
-    def event(self) -> Event:
-        return Event()
-
-    def lock(self) -> AbstractAsyncContextManager[Any]:
-        return asyncio.Lock()
-
-    def tasks(self, name: str) -> Supervisor:
-        return Supervisor(name, log=self.log, on_failure=self._on_failure)
-
-    async def gather(self, *works: Awaitable[T]) -> list[T]:
-        return list(await asyncio.gather(*works))
-
-    async def ended(self, work: Task[Any]) -> None:
-        await asyncio.wait([work])
 
     async def on_disk(self, function: Callable[[], T]) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
