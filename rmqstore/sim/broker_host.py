@@ -108,7 +108,7 @@ class BrokerHost:
         )
         folder = MachineFolder(machine.files, machine.log, machine.enter)
         store: Any = partial(AsyncModelStore, machine, self._sends)
-        replica: Any = partial(ModelReplica, machine)
+        replica: Any = partial(ModelReplica, machine, runtime)
         parts = Parts(
             server=partial(SimServer, sockets),
             store=store,

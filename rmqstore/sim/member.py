@@ -218,7 +218,7 @@ class Member(Replica):
 
     async def carry_out(self, change: Change[int], turn: Turn) -> None:
         """Run a change of role, as production does: when it fails, or its caller was cancelled
-        between two steps, the replica has no role. Raises StoreError, CancelledError."""
+        between two steps, the replica has no role. Raises StoreError, ChangeGivenUp."""
         process = self._now
         process.change = change
         try:
@@ -226,7 +226,7 @@ class Member(Replica):
                 await self._take(effect)
                 if not isinstance(effect, _LAST):
                     turn.check()
-        except (Exception, asyncio.CancelledError) as error:
+        except Exception as error:
             if process is self._now:
                 self.end_role(str(error) or type(error).__name__)
             raise

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from rmqstore.epochs import EpochEntry
 from rmqstore.errors import ArgumentError, StoreClosedError
 from rmqstore.net.addresses import Address, parse_address
+from rmqstore.net.runtime import Runtime
 from rmqstore.replication.group.group import Effect as GroupEffect
 from rmqstore.replication.group.group import MasterGroup
 from rmqstore.replication.group.node import MasterNode, SlaveNode
@@ -29,7 +30,7 @@ __all__ = ["ModelReplica"]
 
 
 class ModelReplica:
-    """The replica of one life of the broker on *machine*; see `Replica`.
+    """The replica of one life of the broker on *machine*, over its *runtime*; see `Replica`.
 
     The settings of the machine's shape stand for those of the store's configuration.
     """
@@ -37,6 +38,7 @@ class ModelReplica:
     def __init__(
         self,
         machine: Member,
+        runtime: Runtime,
         store: ModelStore,
         *,
         broker_id: int,
@@ -56,7 +58,7 @@ class ModelReplica:
         self.lease_ms = lease.duration_ms
         self.address: Address = (host_of(machine.number), listen[1])
         self._machine = machine
-        self._turns = Turns(machine.loop)
+        self._turns = Turns(runtime)
         self._is_closed = False
         self._on_change = on_change
         self._known: object = None

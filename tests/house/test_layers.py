@@ -201,6 +201,21 @@ def test_servers_run_over_a_runtime_and_know_no_event_loop() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_replicas_run_over_a_runtime_and_know_no_event_loop() -> None:
+    """Locks and threads are allowed: retention and callbacks of the facade have threads."""
+    folder = "rmqstore.replication.runtime"
+    modules = [each for each in MODULES if _within(each, (folder,))]
+    wrong = [
+        f"{MODULES[module]}:{line}: imports {name}"
+        for module in modules
+        if module != f"{folder}.connections"
+        for line, name in _imports(module)
+        if name.split(".")[0] in ("asyncio", "concurrent", "socket")
+    ]
+    assert modules
+    assert not wrong, "\n".join(wrong)
+
+
 def test_only_the_membership_of_a_broker_compares_names_of_roles() -> None:
     """Others ask for the standing, or by is_master, is_slave and is_known."""
     compared = re.compile(r"role\.name (==|!=|is|in)\b|\brole\.name\b\s*[=!]=")

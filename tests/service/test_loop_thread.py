@@ -10,6 +10,8 @@ import pytest
 
 from rmqstore.errors import StoreTimeout
 from rmqstore.net import loop_thread
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.runtime import LoopRuntime
 from rmqstore.replication.runtime.waits import Waits
 
 T = TypeVar("T")
@@ -45,7 +47,7 @@ def test_call_that_ends_at_the_end_of_a_wait_returns_what_it_returned(
 
 def test_wait_that_ends_at_the_end_of_its_time_is_over() -> None:
     async def wait() -> None:
-        waits = Waits(asyncio.get_running_loop())
+        waits = Waits(LoopRuntime("test", log=IdentityLog("rmqstore.test")))
         over = waits.add(lambda: True)
         await waits.wait(over, 0.0, "nothing")
         assert not waits

@@ -103,7 +103,7 @@ def test_twenty_replicas_change_roles_under_load_on_one_loop(
                     pairs = [(b, a) for a, b in pairs]
 
                 names = [thread.name for thread in threading.enumerate()]
-                assert names.count("rmqstore-ha-disk") == 2 * PAIRS
+                assert names.count("rmqstore-ha-files") == 2 * PAIRS
                 assert "rmqstore-ha" not in names
                 assert not [each for each in names if each.startswith("asyncio_")]
                 for a, b in pairs:
@@ -196,7 +196,7 @@ def test_no_step_of_the_disk_runs_on_the_loop(
 
     asyncio.run(run())
     assert {"replace_file", "truncate_to", "copy_cut", "settle", "wait_flushed"} <= ran.keys()
-    assert set().union(*ran.values()) == {"rmqstore-ha-disk"}
+    assert set().union(*ran.values()) == {"rmqstore-ha-files"}
 
 
 @pytest.mark.parametrize("protocol", ["autoswitch", "classic"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from rmqstore.config import Configuration, ReplicaConfig, StoreConfig
 from rmqstore.message import Durability
+from rmqstore.net.identity_log import IdentityLog
 from rmqstore.replication.group.quorum import Lease, Mode, Quorum
 from rmqstore.replication.group.status import Status
 from rmqstore.replication.group.sync_state_set import Proposal
@@ -18,6 +19,7 @@ from rmqstore.sim.member import Member
 from rmqstore.sim.model_replica import ModelReplica
 from rmqstore.sim.model_store import AsyncModelStore
 from rmqstore.sim.network import Network
+from rmqstore.sim.runtime import VirtualRuntime
 from rmqstore.sim.shape import Shape
 from rmqstore.sim.transport import host_of
 from rmqstore.sim.witness import Put
@@ -95,8 +97,10 @@ class MemberGroup:
         config = Configuration(store=StoreConfig(), replica=ReplicaConfig())
         store = self.stores[member.number] = AsyncModelStore(member, self, config)
         statuses = self.statuses[member.number] = []
+        runtime = VirtualRuntime(log=IdentityLog("rmqstore.test"), clock=member.clock)
         self.replicas[member.number] = ModelReplica(
             member,
+            runtime,
             store.store,
             broker_id=member.number,
             listen=("0.0.0.0", 10912),

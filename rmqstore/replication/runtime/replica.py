@@ -10,35 +10,34 @@ threads, with a loop of its own.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import os
-import socket
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import wait
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from rmqstore import arguments
 from rmqstore.config import FlushDiskType
 from rmqstore.epochs import EpochEntry
 from rmqstore.errors import ArgumentError, StoreClosedError
 from rmqstore.net.addresses import Address, AllowList, parse_address
+from rmqstore.net.running_loop import RunningLoop
+from rmqstore.net.runtime import LoopRuntime
 from rmqstore.net.seldom import Seldom
-from rmqstore.net.sockets import Listener, listen_on
-from rmqstore.net.work_thread import WorkThread
 from rmqstore.replication.group.fixed_master import FixedMaster, Lead, SlaveReport, Wait
 from rmqstore.replication.group.node import HaProtocol
 from rmqstore.replication.group.quorum import Lease, Mode, Quorum
 from rmqstore.replication.group.status import MasterStatus, ReplicaStatus, Status
 from rmqstore.replication.group.sync_state_set import Proposal
 from rmqstore.replication.protocol.events import HaOptions
+from rmqstore.replication.runtime.connections import Port
 from rmqstore.replication.runtime.identity import kept_id
 from rmqstore.replication.runtime.log import StoreLog
-from rmqstore.replication.runtime.logger import log, now_ms
+from rmqstore.replication.runtime.logger import log
 from rmqstore.replication.runtime.roles import Roles, Settings
+from rmqstore.replication.runtime.shielded import Shielded
 from rmqstore.store import Store
 from rmqstore.store.replica_view import ReplicaView
 from rmqstore.store.watchers import Subscription
@@ -48,7 +47,6 @@ __all__ = ["WAIT_S", "Replica"]
 WAIT_S = 30.0
 """How long a wait without a timeout of its own lasts, in seconds."""
 _CONNECTIONS_MAX = 1000
-_ALIVE_S = 1.0
 
 
 class Replica:
@@ -153,13 +151,14 @@ class Replica:
         self._on_change = on_change
         self._has_changed = self._is_closed = False
         self._process_id = os.getpid()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
-        self._worker: WorkThread | None = None
+        self._runtime = LoopRuntime("ha", log=log())
+        self._tasks = self._runtime.tasks("replica")
+        self._loop: RunningLoop | None = None
+        self._opening: Shielded[None] | None = None
+        self._closing: Shielded[None] | None = None
         self._log: StoreLog | None = None
         self._roles: Roles | None = None
-        self._listener: Listener | None = None
+        self._port: Port | None = None
         self._subscription: Subscription | None = None
 
     # ---- life
@@ -182,33 +181,35 @@ class Replica:
             raise ArgumentError(
                 f"the replica of store {self.store.path} was opened before; make another one"
             )
-        loop = self._loop = asyncio.get_running_loop()
-        self._worker = WorkThread(loop, "rmqstore-ha-disk")
-        self._opening = loop.create_task(self._open(loop, self._worker))
+        self._loop = RunningLoop()
+        self._opening = self._shielded(self._open, name="opening of a replica")
         try:
-            await asyncio.shield(self._opening)
+            await self._opening.result()
         except BaseException:
             await self._close(is_clean=False)
             raise
         return self
 
-    async def _open(self, loop: asyncio.AbstractEventLoop, worker: WorkThread) -> None:
-        listening, view, store_log, settings = await worker.run(
+    def _shielded(
+        self, begin: Callable[[], Coroutine[Any, Any, None]], *, name: str
+    ) -> Shielded[None]:
+        return Shielded(self._runtime, self._tasks, begin, name=name)
+
+    async def _open(self) -> None:
+        port, view, store_log, settings = await self._runtime.on_disk(
             partial(_take, self.store, self._settings, self._listen)
         )
-        self._settings, self._log = settings, store_log
+        self._settings, self._log, self._port = settings, store_log, port
         self._roles = Roles(
-            loop,
+            self._runtime,
             view,
             store_log,
             settings,
-            worker=worker,
             on_proposal=self._proposed,
             on_change=self._changed,
         )
-        if listening is not None:
-            accept = self._roles.accept
-            self._listener = Listener(loop, listening, accept, warn=Seldom(log()).warning)
+        if port is not None:
+            port.accept(self._roles.accept, warn=Seldom(log()).warning)
         self._subscription = view.watchers.subscribe("closed", self._store_closes)
 
     async def close(self) -> None:
@@ -226,16 +227,17 @@ class Replica:
         if self._opening is None:
             self._is_closed = True
             return
-        loop = self._running_loop()
+        self._check_loop()
         if self._closing is None:
-            self._closing = loop.create_task(self._end(self._opening, is_clean=is_clean))
-        await asyncio.shield(self._closing)
+            work = partial(self._end, self._opening, is_clean=is_clean)
+            self._closing = self._shielded(work, name="close of a replica")
+        await self._closing.result()
 
-    async def _end(self, opening: asyncio.Task[None], *, is_clean: bool) -> None:
-        await asyncio.wait([opening])
+    async def _end(self, opening: Shielded[None], *, is_clean: bool) -> None:
+        await opening.ended()
         try:
-            if self._listener is not None:
-                self._listener.close()
+            if self._port is not None:
+                self._port.close()
             if self._roles is not None:
                 await self._roles.close(is_clean=is_clean)
         finally:
@@ -244,30 +246,25 @@ class Replica:
                 self._subscription.close()
             if self._log is not None:
                 self._log.close()
-            if self._worker is not None:
-                self._worker.stop()
+            self._runtime.close()
 
     def _store_closes(self, is_clean: bool) -> None:
         """Close the replica before its store; called on the thread that closes the store."""
         loop = self._loop
         if loop is None or os.getpid() != self._process_id:
             return
-        if _runs_here(loop):
+        if loop.is_current:
             raise ArgumentError(
                 f"store {self.store.path} has a replica on this event loop, which cannot close "
                 "while the loop waits for the store; await the replica's close() first"
             )
-        if not loop.is_running():
+        if not loop.is_running:
             log().warning(
                 "%s: closed after the event loop of its replica; the end of the role was not saved",
                 self.store.path,
             )
             return
-        closed = asyncio.run_coroutine_threadsafe(self._close(is_clean=is_clean), loop)
-        while wait([closed], _ALIVE_S).not_done:
-            if not (loop.is_running() or closed.done()):
-                return
-        closed.result()
+        loop.run(lambda: self._close(is_clean=is_clean))
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else self.role or "no role"
@@ -365,10 +362,11 @@ class Replica:
     def renew_lease(self, asked_ms: float) -> None:
         """Take a renewal of the lease; see `ReplicatedStore.renew_lease`."""
         asked_ms = math.floor(arguments.milliseconds("asked_ms", asked_ms))
-        if asked_ms > now_ms():
+        now_ms = self._runtime.now_ms()
+        if asked_ms > now_ms:
             raise ArgumentError(
                 f"a renewal requested at {asked_ms} ms, which is in the future: "
-                f"time.monotonic is at {now_ms()} ms"
+                f"time.monotonic is at {now_ms} ms"
             )
 
         self._opened().of_master().change(lambda group, now: group.renew_lease(asked_ms))
@@ -505,27 +503,26 @@ class Replica:
                 f"the replica of store {self.store.path} is not open; use `async with`"
             )
         if not self._is_closed:
-            self._running_loop()
+            self._check_loop()
         if self._is_closed or self._roles is None:
             raise StoreClosedError(f"replication of store {self.store.path} was closed")
         return self._roles
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None or not _runs_here(self._loop):
+    def _check_loop(self) -> None:
+        if self._loop is None or not self._loop.is_current:
             raise ArgumentError(
                 f"the replica of store {self.store.path} was called outside of its event loop; "
                 "call it on the loop that ran when it was opened, or use ReplicatedStore"
             )
-        return self._loop
 
     def _proposed(self, proposal: Proposal) -> None:
-        if self._on_proposal is not None and self._loop is not None:
-            self._loop.call_soon(self._on_proposal, proposal)
+        if self._on_proposal is not None:
+            self._runtime.soon(self._on_proposal, proposal)
 
     def _changed(self) -> None:
-        if self._on_change is not None and self._loop is not None and not self._has_changed:
+        if self._on_change is not None and not self._has_changed:
             self._has_changed = True
-            self._loop.call_soon(self._notify_change, self._on_change)
+            self._runtime.soon(self._notify_change, self._on_change)
 
     def _notify_change(self, on_change: Callable[[Status], None]) -> None:
         self._has_changed = False
@@ -537,26 +534,19 @@ class Replica:
             on_change(status)
 
 
-def _runs_here(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
-
-
 def _take(
     store: Store, settings: Settings, listen: Address | None
-) -> tuple[socket.socket | None, ReplicaView, StoreLog, Settings]:
+) -> tuple[Port | None, ReplicaView, StoreLog, Settings]:
     """Take the store, and listen; both are undone when this raises."""
     with contextlib.ExitStack() as undo:
         view = undo.enter_context(ReplicaView(store))
         if settings.broker_id < 0:
             settings = replace(settings, broker_id=kept_id(store.path))
-        listening = None
+        port = None
         if listen is not None:
-            listening = listen_on(listen)
-            undo.callback(listening.close)
-            settings = replace(settings, address=listening.getsockname()[:2])
+            port = Port(listen)
+            undo.callback(port.close)
+            settings = replace(settings, address=port.address)
         view.refuse_puts()
         store_log = StoreLog(
             view,
@@ -567,7 +557,7 @@ def _take(
         undo.callback(store_log.close)
         store_log.check()
         undo.pop_all()
-    return listening, view, store_log, settings
+    return port, view, store_log, settings
 
 
 def _options_of(options: HaOptions, store: Store) -> HaOptions:

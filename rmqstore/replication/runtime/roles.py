@@ -8,19 +8,16 @@ same way, between two steps.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import socket
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal
 
 from rmqstore.errors import ArgumentError, Fenced, StoreClosedError, StoreError, StoreTimeout
-from rmqstore.net import descriptors
 from rmqstore.net.addresses import Address, AllowList, format_address
+from rmqstore.net.runtime import Runtime, Timer
 from rmqstore.net.seldom import Seldom
-from rmqstore.net.work_thread import WorkThread
 from rmqstore.replication.group.fixed_master import FixedMaster
 from rmqstore.replication.group.group import MasterGroup
 from rmqstore.replication.group.node import HaProtocol, MasterNode, SlaveNode
@@ -48,6 +45,7 @@ from rmqstore.replication.protocol.events import (
     SaveEpochs,
     SaveEpochState,
 )
+from rmqstore.replication.runtime.connections import NewLink
 from rmqstore.replication.runtime.following import SlaveSide
 from rmqstore.replication.runtime.log import StoreLog
 from rmqstore.replication.runtime.logger import log
@@ -57,8 +55,6 @@ from rmqstore.replication.runtime.waits import Waits
 from rmqstore.store.replica_view import ReplicaView
 
 __all__ = ["Roles", "Settings"]
-
-T = TypeVar("T")
 
 _REFRESH_S = 0.005
 _LAST = (AcceptPuts, Follow, Reorder)
@@ -93,20 +89,18 @@ class Roles:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        runtime: Runtime,
         store: ReplicaView,
         log_of_store: StoreLog,
         settings: Settings,
         *,
-        worker: WorkThread,
         on_proposal: Callable[[Proposal], None],
         on_change: Callable[[], None],
     ) -> None:
-        self._loop = loop
+        self._runtime = runtime
         self._store = store
         self._log = log_of_store
         self._settings = settings
-        self._worker = worker
         self._on_proposal = on_proposal
         self._on_change = on_change
         self._machine: RoleMachine[Address] = RoleMachine(
@@ -116,13 +110,13 @@ class Roles:
             place=store.path,
             fixed=settings.fixed,
         )
-        self._turns = Turns(loop)
+        self._turns = Turns(runtime)
         """Changes of the role, and all else that saves the epoch state of a master."""
         self._is_closing = False
         self._master: MasterSide | None = None
         self._slave: SlaveSide | None = None
-        self._waits = Waits(loop)
-        self._refreshing: asyncio.TimerHandle | None = None
+        self._waits = Waits(runtime)
+        self._refreshing: Timer | None = None
         self._refusals = Seldom(log())
         self._alive_replicas: int | None = None
 
@@ -149,7 +143,7 @@ class Roles:
         timeout: float,
     ) -> None:
         """Become master; see `Replica.become_master`."""
-        deadline = self._loop.time() + timeout
+        deadline = self._now() + timeout
 
         async def change(turn: Turn) -> None:
             self._check_open()
@@ -251,16 +245,18 @@ class Roles:
                 turn.check()
 
     async def _await_dispatch(self, end_offset: int, turn: Turn, deadline: float) -> None:
-        begun = self._loop.time()
+        begun = self._now()
         while True:
-            left = max(deadline - self._loop.time(), 0.001)
+            left = max(deadline - self._now(), 0.001)
             wait_s = min(left, _DISPATCH_S)
             try:
-                await self.work(partial(self._store.wait_dispatched, end_offset, timeout=wait_s))
+                await self._runtime.on_disk(
+                    partial(self._store.wait_dispatched, end_offset, timeout=wait_s)
+                )
                 return
             except StoreTimeout as error:
                 if left <= _DISPATCH_S:
-                    waited = round(self._loop.time() - begun, 3)
+                    waited = round(self._now() - begun, 3)
                     raise StoreTimeout(
                         f"waited {waited} s for queues and index to hold all confirmed "
                         f"records: {error}"
@@ -268,15 +264,13 @@ class Roles:
             turn.check()
             self._check_open()
 
-    def work(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Run *function*, which waits for the disk or for threads, on the thread of the replica,
-        and return its result."""
-        return self._worker.run(function)
+    def _now(self) -> float:
+        return self._runtime.now_ms() / 1000
 
     async def _do(self, effect: RoleEffect[Address]) -> None:
         match effect:
             case RefusePuts():
-                await self.work(self._store.refuse_puts)
+                await self._runtime.on_disk(self._store.refuse_puts)
             case AcceptPuts():
                 self._store.accept_puts(self._side_of_master().board)
                 log().info("%s: master of epoch %d", self._store.path, self._machine.epoch)
@@ -284,9 +278,9 @@ class Roles:
             case EndSide():
                 await self._end_side()
             case Settle():
-                await self.work(self._log.settle)
+                await self._runtime.on_disk(self._log.settle)
             case Gate():
-                await self.work(self._log.gate)
+                await self._runtime.on_disk(self._log.gate)
             case Serve():
                 self._serve(effect)
             case Follow(master, may_begin_anew, epoch):
@@ -298,7 +292,7 @@ class Roles:
                 self._slave.node.machine.ordered_epoch = ordered
                 self._slave.ordered(epoch)
             case FlushLog() | PromiseConfirm() | SaveEpochs() | SaveEpochState():
-                await self.work(partial(self._log.carry_out, effect))
+                await self._runtime.on_disk(partial(self._log.carry_out, effect))
 
     def _serve(self, effect: Serve) -> None:
         settings = self._settings
@@ -321,7 +315,7 @@ class Roles:
                 options=settings.options,
             )
             self._master = MasterSide(
-                self._loop,
+                self._runtime,
                 self._store,
                 self._log,
                 node,
@@ -351,7 +345,7 @@ class Roles:
         )
         node.machine.ordered_epoch = epoch
         self._slave = SlaveSide(
-            self._loop,
+            self._runtime,
             self._store,
             self._log,
             node,
@@ -526,7 +520,7 @@ class Roles:
                 side.refresh()
         self._waits.look()
         if self._waits:
-            self._refreshing = self._loop.call_later(_REFRESH_S, self._refresh)
+            self._refreshing = self._runtime.later(_REFRESH_S, self._refresh)
 
     def of_master(self) -> MasterSide:
         """Return the side of a master. Raises ArgumentError in another role."""
@@ -593,7 +587,7 @@ class Roles:
 
     # ---- connections
 
-    def accept(self, sock: socket.socket, peer: Address) -> None:
+    def accept(self, link: NewLink, peer: Address) -> None:
         """Serve a connection from *peer*, or close it."""
         side = self._master
         if side is None or side.is_over or self.role != "master":
@@ -603,9 +597,9 @@ class Roles:
         elif len(side) >= self._settings.connections_max:
             reason = f"there are {self._settings.connections_max} connections (connections_max)"
         else:
-            reason = descriptors.refusal(sock.fileno(), is_client=False)
+            reason = link.refusal()
             if not reason:
-                side.accept(sock, peer)
+                side.accept(link, peer)
                 return
-        sock.close()
+        link.close()
         self._refusals.warning("connection from %s refused: %s", format_address(peer), reason)

@@ -10,18 +10,16 @@ acknowledgements, until it meets another frame and hands the connection back.
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from rmqstore._native.core import PumpReport
 from rmqstore.errors import ArgumentError, StoreError
 from rmqstore.net.addresses import Address, format_address, ip_of
+from rmqstore.net.runtime import Runtime, Timer
 from rmqstore.net.seldom import Seldom
-from rmqstore.net.sockets import Connection
 from rmqstore.replication.group.board import MasterBoard
 from rmqstore.replication.group.group import MasterGroup, Propose
 from rmqstore.replication.group.node import HaProtocol, MasterNode, NodeEffect, To
@@ -52,13 +50,12 @@ from rmqstore.replication.protocol.frames import (
     encode,
     encode_head,
 )
+from rmqstore.replication.runtime.connections import Link, NewLink
 from rmqstore.replication.runtime.log import StoreLog
-from rmqstore.replication.runtime.logger import log, now_ms
+from rmqstore.replication.runtime.logger import log
 from rmqstore.store.replica_view import ReplicaView
 
 __all__ = ["MasterSide", "Owner"]
-
-T = TypeVar("T")
 
 _READ_BYTES = 16 * 1024
 _REVIEW_MS = 250
@@ -87,19 +84,13 @@ class Owner(Protocol):
         """Save that another replica holds this log; call *done* then, with the error if it
         failed."""
 
-    def work(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Run *function*, which waits for the disk or for threads, on another thread, and return
-        its result."""
-
 
 class _Served:
     """One connection of the master."""
 
     __slots__ = ("awaited", "held", "link", "parser", "peer", "pumped", "state")
 
-    def __init__(
-        self, link: Connection, parser: ReportParser | SlaveFrameParser, peer: Address
-    ) -> None:
+    def __init__(self, link: Link, parser: ReportParser | SlaveFrameParser, peer: Address) -> None:
         self.link = link
         self.parser = parser
         self.peer = peer
@@ -117,7 +108,7 @@ class MasterSide:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        runtime: Runtime,
         store: ReplicaView,
         log_of_store: StoreLog,
         node: MasterNode,
@@ -126,7 +117,7 @@ class MasterSide:
         protocol: HaProtocol,
         options: HaOptions,
     ) -> None:
-        self._loop = loop
+        self._runtime = runtime
         self._store = store
         self._log = log_of_store
         self._owner = owner
@@ -135,7 +126,7 @@ class MasterSide:
         self._served: dict[int, _Served] = {}
         self._connections = 0
         self._notices = Seldom(log())
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._is_over = False
         self.node = node
         self.board = store.make_board()
@@ -145,8 +136,10 @@ class MasterSide:
         """Connections by the pump's links."""
         self._watch = store.watchers.subscribe("grew")
         self._is_watching = False
-        loop.add_reader(self._watch.fileno(), self._log_grew)
-        loop.add_reader(self._pump.fileno(), self._pump_ready)
+        self._readers = [
+            runtime.when_readable(self._watch, self._log_grew),
+            runtime.when_readable(self._pump, self._pump_ready),
+        ]
 
     @property
     def group(self) -> MasterGroup:
@@ -190,7 +183,7 @@ class MasterSide:
         """End the role: waiting puts fail, connections close. Puts are refused already."""
         self._stop()
         try:
-            await self._owner.work(self._pump.close)
+            await self._runtime.on_disk(self._pump.close)
         finally:
             for served in self._served.values():
                 served.link.close()
@@ -207,8 +200,8 @@ class MasterSide:
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
-        self._loop.remove_reader(self._watch.fileno())
-        self._loop.remove_reader(self._pump.fileno())
+        for reader in self._readers:
+            reader.cancel()
         for served in self._served.values():
             served.link.pause()
 
@@ -243,7 +236,7 @@ class MasterSide:
 
     def _run(self, step: Callable[[int], list[NodeEffect]]) -> None:
         """Run one event as a decision, then carry out what follows."""
-        effects, failure = self._decisions.decide(step, now_ms())
+        effects, failure = self._decisions.decide(step, self._runtime.now_ms())
         self._carry_out(effects)
         self._set_timer()
         self._watch_log()
@@ -428,13 +421,13 @@ class MasterSide:
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        now = now_ms()
+        now = self._runtime.now_ms()
         due = self.node.next_tick_ms()
         # Admission depends on how far replicas are behind, so on a log that grows without a word
         # to this thread.
         latest = now + _REVIEW_MS
         delay_ms = max(min(latest if due is None else due, latest) - now, 0)
-        self._timer = self._loop.call_later(delay_ms / 1000, self._event, self._tick)
+        self._timer = self._runtime.later(delay_ms / 1000, self._event, self._tick)
 
     def _watch_log(self) -> None:
         """Be woken by the next byte, where a connection waits for one that is not the pump's."""
@@ -444,7 +437,7 @@ class MasterSide:
         if any(each.state is HaState.TRANSFER and not each.is_streaming for each in machines):
             self._is_watching = True
             if self._watch.arm(self.group.end_offset):
-                self._loop.call_soon(self._log_grew)
+                self._runtime.soon(self._log_grew)
 
     def _log_grew(self) -> None:
         if not self._is_over:
@@ -454,15 +447,11 @@ class MasterSide:
 
     # ---- connections
 
-    def accept(self, sock: socket.socket, peer: Address) -> None:
-        """Serve a slave at *peer* that has connected over *sock*."""
+    def accept(self, new: NewLink, peer: Address) -> None:
+        """Serve a slave at *peer* that has connected."""
         self._connections += 1
         connection = self._connections
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = Connection(
-            self._loop,
-            sock,
+        link = new.open(
             read_bytes=_READ_BYTES,
             on_data=lambda data: self._received(connection, data),
             on_drained=lambda: self._drained(connection),

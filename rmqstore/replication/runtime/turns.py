@@ -7,13 +7,22 @@ in different states.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TypeVar
 
-__all__ = ["Turn", "Turns"]
+from rmqstore.net.runtime import Runtime
+from rmqstore.replication.runtime.shielded import Shielded
+
+__all__ = ["ChangeGivenUp", "Turn", "Turns"]
 
 T = TypeVar("T")
+
+_NAME = "change of the role"
+
+
+class ChangeGivenUp(Exception):
+    """The caller of a change was cancelled. The caller does not get this exception."""
 
 
 class Turn:
@@ -26,23 +35,20 @@ class Turn:
         """The caller was cancelled."""
 
     def check(self) -> None:
-        """Raise CancelledError where the change was given up; called between two steps."""
+        """Raise ChangeGivenUp where the change was given up; called between two steps."""
         if self.is_given_up:
-            raise asyncio.CancelledError("the change of the role was cancelled")
+            raise ChangeGivenUp("the change of the role was cancelled")
 
 
 class Turns:
-    """The changes of one replica, in the order of the calls; all calls on *loop*."""
+    """The changes of one replica, in the order of the calls."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[object]] = set()
-
-    @property
-    def is_taken(self) -> bool:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._tasks = runtime.tasks("roles")
+        self.is_taken = False
         """Whether a change is in progress."""
-        return self._lock.locked()
 
     async def take(self, change: Callable[[Turn], Coroutine[object, object, T]]) -> T:
         """Carry out *change* after all earlier changes; return its result or raise its error.
@@ -51,25 +57,25 @@ class Turns:
         caller that is cancelled again does not wait for that; the next change does.
         """
         turn = Turn()
-        task = self.begin(change, turn)
+        run = partial(self._run, change, turn)
+        work = Shielded(self._runtime, self._tasks, run, name=_NAME)
         try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
+            return await work.result()
+        except BaseException:
             turn.is_given_up = True
-            if not task.done():
-                await asyncio.wait([task])
+            if not work.is_over:
+                await work.ended()
             raise
 
-    def begin(
-        self, change: Callable[[Turn], Coroutine[object, object, T]], turn: Turn | None = None
-    ) -> asyncio.Task[T]:
-        """Let *change* have its turn, and do not wait for it."""
-        task = self._loop.create_task(self._run(change, turn or Turn()))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def begin(self, change: Callable[[Turn], Coroutine[object, object, None]]) -> None:
+        """Let *change* have its turn, and do not wait for it. Its error is logged."""
+        self._tasks.start(self._run(change, Turn()), name=_NAME)
 
     async def _run(self, change: Callable[[Turn], Coroutine[object, object, T]], turn: Turn) -> T:
         async with self._lock:
             turn.check()
-            return await change(turn)
+            self.is_taken = True
+            try:
+                return await change(turn)
+            finally:
+                self.is_taken = False

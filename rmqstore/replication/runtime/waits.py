@@ -2,62 +2,73 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from rmqstore.errors import StoreTimeout
+from rmqstore.net.runtime import Event, Runtime
 
-__all__ = ["Waits"]
+__all__ = ["Wait", "Waits"]
 
 Condition = Callable[[], bool]
 
 
-class Waits:
-    """All conditions that tasks of *loop* wait for."""
+class Wait:
+    """One wait for a condition."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: dict[asyncio.Future[None], Condition] = {}
+    __slots__ = ("condition", "error", "over")
+
+    def __init__(self, condition: Condition, over: Event) -> None:
+        self.condition = condition
+        self.over = over
+        """Set once the condition holds, or once the wait has an error."""
+        self.error: Exception | None = None
+
+
+class Waits:
+    """All conditions that tasks of one replica wait for."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._waiting: dict[Wait, None] = {}
+        """In the order of their beginning."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, condition: Condition) -> asyncio.Future[None]:
+    def add(self, condition: Condition) -> Wait:
         """Return a wait for *condition*, which is evaluated here and at every `look`."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._waiting[future] = condition
+        wait = Wait(condition, self._runtime.event())
+        self._waiting[wait] = None
         self.look()
-        return future
+        return wait
 
-    async def wait(self, future: asyncio.Future[None], timeout: float, subject: str) -> None:
+    async def wait(self, wait: Wait, timeout: float, subject: str) -> None:
         """Wait. Raises StoreTimeout, which names *subject*, and the error of the condition."""
         try:
-            if (await asyncio.wait([future], timeout=timeout))[1]:
+            if not await wait.over.wait(timeout):
                 raise StoreTimeout(f"waited {timeout} s for {subject}")
-            future.result()
+            if wait.error is not None:
+                raise wait.error
         finally:
-            self._waiting.pop(future, None)
-            future.cancel()
+            self._waiting.pop(wait, None)
 
     def look(self) -> None:
         """Evaluate every condition again."""
-        for future, condition in list(self._waiting.items()):
+        for wait in list(self._waiting):
             try:
-                if condition():
-                    self._end(future, None)
+                if wait.condition():
+                    self._end(wait, None)
             except Exception as error:
-                self._end(future, error)
+                self._end(wait, error)
 
     def end(self, error: Exception) -> None:
         """Let every wait end with *error*."""
-        for future in list(self._waiting):
-            self._end(future, error)
+        for wait in list(self._waiting):
+            self._end(wait, error)
 
-    def _end(self, future: asyncio.Future[None], error: Exception | None) -> None:
+    def _end(self, wait: Wait, error: Exception | None) -> None:
         # A condition that looks at a side may have ended other waits.
-        if self._waiting.pop(future, None) is None:
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
+        if wait in self._waiting:
+            del self._waiting[wait]
+            wait.error = error
+            wait.over.set()
