@@ -44,7 +44,7 @@ class VirtualRuntime(AsyncioRuntime):
     ) -> None:
         super().__init__(log=log, client=client, on_failure=on_failure)
         self._clock = clock
-        self._disk_ms = disk_ms
+        self.disk_ms = disk_ms
         self._on_disk: deque[tuple[asyncio.Future[Any], Callable[[], Any]]] = deque()
         """Functions that wait for the disk, and the one that runs."""
 
@@ -58,7 +58,7 @@ class VirtualRuntime(AsyncioRuntime):
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._on_disk.append((future, function))
         if len(self._on_disk) == 1:
-            self.later(self._disk_ms / 1000, self._run_on_disk)
+            self.later(self.disk_ms / 1000, self._run_on_disk)
         return await future
 
     def _run_on_disk(self) -> None:
@@ -76,10 +76,10 @@ class VirtualRuntime(AsyncioRuntime):
                 future.set_exception(failure)
         self._on_disk.popleft()
         if self._on_disk:
-            self.later(self._disk_ms / 1000, self._run_on_disk)
+            self.later(self.disk_ms / 1000, self._run_on_disk)
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        await asyncio.sleep(self._disk_ms / 1000)
+        await asyncio.sleep(self.disk_ms / 1000)
         return function(*args)
 
     async def addresses_of(self, place: str, *, limit_s: float) -> Sequence[str]:
