@@ -36,7 +36,7 @@ from rmqstore.replication.runtime.event_queue import EventQueue, Events, Work
 from rmqstore.replication.runtime.log import StoreLog
 from rmqstore.replication.runtime.logger import log
 from rmqstore.replication.runtime.master_link import MasterLink, checked
-from rmqstore.replication.runtime.serving import Owner
+from rmqstore.replication.runtime.owner import Owner
 from rmqstore.store.replica_view import ReplicaView
 
 __all__ = ["SlaveSide"]

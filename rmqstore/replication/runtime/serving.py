@@ -3,17 +3,13 @@
 The board resolves puts and moves the confirm offset by a rule, on whatever thread an
 acknowledgement arrives. Every event on the loop's thread is a decision about that rule
 (`rmqstore.replication.group.board`); its effects are applied once the new rule is in force.
-
-While no decision is needed, the pump owns a connection: it sends the log and receives
-acknowledgements, until it meets another frame and hands the connection back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from rmqstore._native.core import PumpReport
 from rmqstore.errors import ArgumentError, StoreError
@@ -24,7 +20,6 @@ from rmqstore.replication.group.board import MasterBoard
 from rmqstore.replication.group.group import MasterGroup, Propose
 from rmqstore.replication.group.node import HaProtocol, MasterNode, NodeEffect, To
 from rmqstore.replication.group.status import ReplicaStatus
-from rmqstore.replication.group.sync_state_set import Proposal
 from rmqstore.replication.protocol.autoswitch_master import AutoSwitchMaster
 from rmqstore.replication.protocol.events import (
     Close,
@@ -38,69 +33,24 @@ from rmqstore.replication.protocol.events import (
     SendLog,
     SetUntil,
     Stream,
-    Streamed,
     StreamEnded,
 )
 from rmqstore.replication.protocol.frames import (
-    Frame,
-    FrameError,
-    ReportParser,
-    SlaveFrameParser,
-    Transfer,
     encode,
     encode_head,
 )
-from rmqstore.replication.runtime.connections import Link, NewLink
+from rmqstore.replication.runtime.connections import NewLink
 from rmqstore.replication.runtime.log import StoreLog
 from rmqstore.replication.runtime.logger import log
+from rmqstore.replication.runtime.owner import Owner
+from rmqstore.replication.runtime.slave_link import SlaveLink, streamed
 from rmqstore.store.replica_view import ReplicaView
 
-__all__ = ["MasterSide", "Owner"]
+__all__ = ["MasterSide"]
 
 _READ_BYTES = 16 * 1024
 _REVIEW_MS = 250
 _WAITING_MAX = 1 << 20
-
-
-class Owner(Protocol):
-    """The receiver of the events of a side."""
-
-    def moved(self) -> None:
-        """Offsets may have moved."""
-
-    def changed(self) -> None:
-        """A connection, its state or the set changed."""
-
-    def synced(self, epoch: int) -> None:
-        """A slave has caught up with its master of *epoch*."""
-
-    def proposed(self, proposal: Proposal) -> None:
-        """The set is to be changed."""
-
-    def failed(self, side: Any, error: Exception) -> None:
-        """*side*, which no longer handles events, cannot go on."""
-
-    def share(self, done: Callable[[StoreError | None], None]) -> None:
-        """Save that another replica holds this log; call *done* then, with the error if it
-        failed."""
-
-
-class _Served:
-    """One connection of the master."""
-
-    __slots__ = ("awaited", "held", "link", "parser", "peer", "pumped", "state")
-
-    def __init__(self, link: Link, parser: ReportParser | SlaveFrameParser, peer: Address) -> None:
-        self.link = link
-        self.parser = parser
-        self.peer = peer
-        self.state = HaState.READY
-        self.pumped: int | None = None
-        """The pump's link while the connection is its."""
-        self.awaited: Stream | None = None
-        """What begins once all that was sent has left."""
-        self.held: list[Effect] | None = None
-        """Effects to carry out once the shared state is saved: another replica holds this log."""
 
 
 class MasterSide:
@@ -123,7 +73,7 @@ class MasterSide:
         self._owner = owner
         self._protocol = protocol
         self._batch_bytes = options.batch_bytes
-        self._served: dict[int, _Served] = {}
+        self._served: dict[int, SlaveLink] = {}
         self._connections = 0
         self._notices = Seldom(log())
         self._timer: Timer | None = None
@@ -186,7 +136,7 @@ class MasterSide:
             await self._runtime.on_disk(self._pump.close)
         finally:
             for served in self._served.values():
-                served.link.close()
+                served.close()
             self._served.clear()
             self._pumped.clear()
             self.group.stop()
@@ -203,7 +153,7 @@ class MasterSide:
         for reader in self._readers:
             reader.cancel()
         for served in self._served.values():
-            served.link.pause()
+            served.pause()
 
     def _fail(self, error: Exception) -> None:
         if not self._is_over:
@@ -270,26 +220,20 @@ class MasterSide:
         if served is None:
             return False
         if isinstance(effect, SaveEpochState):
-            if served.held is None:
-                served.held = []
-                served.link.pause()
+            if not served.is_held:
+                served.hold_back()
                 self._owner.share(lambda failure: self._shared(connection, failure))
             return True
-        if served.held is None:
-            return False
-        if isinstance(effect, Stream):
-            # The last one names the offset to stream from.
-            served.held = [each for each in served.held if not isinstance(each, Stream)]
-        served.held.append(effect)
-        return True
+        if served.is_held:
+            served.add_held(effect)
+        return served.is_held
 
     def _shared(self, connection: int, failure: StoreError | None) -> None:
         """Go on with a connection whose effects were held back."""
         served = self._served.get(connection)
-        if self._is_over or served is None or served.held is None:
+        if self._is_over or served is None or not served.is_held:
             return
-        held, served.held = served.held, None
-        served.link.resume()
+        held = served.released()
         if failure is not None:
             reason = str(failure)
             self._event(lambda now: self.node.failed(connection, reason, now))
@@ -302,57 +246,31 @@ class MasterSide:
             return
         match effect:
             case Send(frame):
-                served.link.send(encode(frame))
+                served.send(encode(frame))
             case SendLog(offset, size, header):
                 body = self._log.read(offset, size)
-                served.link.send(encode_head(header, body), body)
+                served.send(encode_head(header, body), body)
             case Stream():
                 served.awaited = effect
-                if not served.link.unsent_bytes:
+                if not served.has_unsent:
                     self._begin_stream(connection, served)
             case SetUntil(until):
-                if served.awaited is not None:
-                    served.awaited = replace(served.awaited, until=until)
-                elif served.pumped is not None:
-                    # The report of a link that has just ended is next.
-                    with suppress(ArgumentError):
-                        self._pump.set_until(served.pumped, until)
-            case Heartbeat() if served.pumped is not None:
-                with suppress(ArgumentError):
-                    self._pump.heartbeat(served.pumped)
+                served.set_until(until)
+            case Heartbeat():
+                served.heartbeat()
 
     # ---- the pump
 
-    def _begin_stream(self, connection: int, served: _Served) -> None:
+    def _begin_stream(self, connection: int, served: SlaveLink) -> None:
         stream, served.awaited = served.awaited, None
         # A frame that came with the one that began the stream may have closed the connection.
         if stream is None or connection not in self.node.connections:
             return
         if not self.node.machine(connection).is_streaming:
             return
-        header = stream.header
-        label = {}
-        if isinstance(header, Transfer):
-            label = {
-                "epoch": header.epoch,
-                "epoch_start": header.epoch_start,
-                "said_confirm": header.confirm_offset,
-            }
-        served.pumped = self._pump.stream(
-            served.link.hand_over(),
-            kind="transfer" if isinstance(header, Transfer) else "classic",
-            slot=self._decisions.slot(connection),
-            next_offset=stream.offset,
-            acked_offset=stream.acked_offset,
-            acked_epoch=stream.acked_epoch,
-            proof_offset=stream.proof_offset,
-            is_checked=isinstance(header, Transfer) and header.is_checked,
-            until=stream.until,
-            batch_bytes=self._batch_bytes,
-            leftover=served.parser.release(),
-            **label,
-        )
-        self._pumped[served.pumped] = connection
+        slot = self._decisions.slot(connection)
+        pumped = served.stream(stream, slot=slot, batch_bytes=self._batch_bytes)
+        self._pumped[pumped] = connection
         self._decisions.hand_over(connection)
 
     def _pump_ready(self) -> None:
@@ -365,20 +283,18 @@ class MasterSide:
             if connection is not None and report.reason != "acked":
                 self._take_back(connection, self._served[connection], report)
 
-    def _take_back(self, connection: int, served: _Served, report: PumpReport) -> None:
+    def _take_back(self, connection: int, served: SlaveLink, report: PumpReport) -> None:
         """Go on with a connection that the pump has handed back."""
         del self._pumped[report.link]
-        served.pumped = None
         self._decisions.take_back(connection)
-        served.link.take_back()
-        served.link.send(report.unsent)
+        served.take_back(report)
         if report.reason == "closed":
             self._lost(connection, report.detail or "the slave closed the connection")
         elif report.reason == "error":
             self._event(lambda now: self.node.failed(connection, report.detail, now))
         else:
             has_leftover = bool(report.leftover)
-            self._handle(connection, _streamed(report, StreamEnded, has_leftover=has_leftover))
+            self._handle(connection, streamed(report, StreamEnded, has_leftover=has_leftover))
             if has_leftover and connection in self._served:
                 self._received(connection, report.leftover)
 
@@ -406,7 +322,7 @@ class MasterSide:
         for report in reports:
             connection = self._pumped.get(report.link)
             if connection is not None:
-                effects += self.node.handle(connection, _streamed(report), now)
+                effects += self.node.handle(connection, streamed(report), now)
         return effects
 
     def _note_states(self) -> None:
@@ -457,22 +373,13 @@ class MasterSide:
             on_drained=lambda: self._drained(connection),
             on_lost=lambda reason: self._lost(connection, reason),
         )
-        is_classic = self._protocol == "classic"
-        served = _Served(link, ReportParser() if is_classic else SlaveFrameParser(), peer)
-        self._served[connection] = served
+        self._served[connection] = SlaveLink(link, peer, self._pump, protocol=self._protocol)
         self._notices.info("connection %d from %s", connection, format_address(peer))
         address = str(ip_of(peer[0]))
         self._event(lambda now: self.node.accepted(connection, now, address=address))
 
     def _received(self, connection: int, data: bytes) -> None:
-        served = self._served[connection]
-        fault: FrameError | None = None
-        frames: list[Frame] = []
-        try:
-            frames += served.parser.feed(data)
-        except FrameError as error:
-            frames += error.frames
-            fault = error
+        frames, fault = self._served[connection].parse(data)
 
         def step(now: int) -> list[NodeEffect]:
             effects: list[NodeEffect] = []
@@ -513,9 +420,8 @@ class MasterSide:
         )
         if served.pumped is not None:
             del self._pumped[served.pumped]
-            with suppress(ArgumentError):
-                self._pump.stop(served.pumped)
-        served.link.close()
+        served.stop_stream()
+        served.close()
         self._owner.changed()
 
     # ---- status
@@ -524,7 +430,7 @@ class MasterSide:
         """Return the status of every connection, in the order of their acceptance."""
         return tuple(self._status(number, each) for number, each in self._served.items())
 
-    def _status(self, connection: int, served: _Served) -> ReplicaStatus:
+    def _status(self, connection: int, served: SlaveLink) -> ReplicaStatus:
         machine = self.node.machine(connection)
         replica = self.group.replicas.on(connection)
         ack_offset = -1 if replica is None else replica.ack_offset
@@ -544,16 +450,3 @@ class MasterSide:
 
 def _begins_stream(effect: NodeEffect) -> bool:
     return isinstance(effect, To) and isinstance(effect.effect, Stream)
-
-
-def _streamed(report: PumpReport, kind: type[Streamed] = Streamed, **more: bool) -> Streamed:
-    return kind(
-        next_offset=report.next_offset,
-        acked_offset=report.acked_offset,
-        acked_epoch=report.acked_epoch,
-        heard_ms=report.heard_ms,
-        wrote_ms=report.wrote_ms,
-        blocked_ms=report.blocked_ms,
-        caught_up_ms=report.caught_up_ms,
-        **more,
-    )
