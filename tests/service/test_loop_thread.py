@@ -47,12 +47,12 @@ def test_call_that_ends_at_the_end_of_a_wait_returns_what_it_returned(
 
 def test_wait_that_ends_at_the_end_of_its_time_is_over() -> None:
     async def wait() -> None:
-        waits = Waits(LoopRuntime("test", log=IdentityLog("rmqstore.test")))
-        over = waits.add(lambda: True)
-        await waits.wait(over, 0.0, "nothing")
+        runtime = LoopRuntime("test", log=IdentityLog("rmqstore.test"))
+        waits = Waits(runtime, refresh=lambda: None)
+        await waits.wait(lambda: True, 0.0, "nothing")
         assert not waits
         with pytest.raises(StoreTimeout, match=r"waited 0\.0 s for a sign"):
-            await waits.wait(waits.add(lambda: False), 0.0, "a sign")
+            await waits.wait(lambda: False, 0.0, "a sign")
         assert not waits
 
     asyncio.run(wait())

@@ -82,7 +82,7 @@ def test_a_member_whose_report_was_overtaken_by_its_next_acknowledgement_stays(
     def slow_down() -> LatePump:
         roles = master._replica._roles
         assert roles is not None
-        side = roles.of_master()
+        side = roles.sides.of_master()
         side._pump = late = LatePump(side)
         return late
 

@@ -19,14 +19,14 @@ from functools import partial
 from typing import Any, Literal, Self
 
 from rmqstore import arguments
-from rmqstore.config import FlushDiskType
 from rmqstore.epochs import EpochEntry
 from rmqstore.errors import ArgumentError, StoreClosedError
-from rmqstore.net.addresses import Address, AllowList, parse_address
+from rmqstore.net.addresses import Address, parse_address
 from rmqstore.net.running_loop import RunningLoop
 from rmqstore.net.runtime import LoopRuntime
 from rmqstore.net.seldom import Seldom
 from rmqstore.replication.group.fixed_master import FixedMaster, Lead, SlaveReport, Wait
+from rmqstore.replication.group.group import MasterGroup
 from rmqstore.replication.group.node import HaProtocol
 from rmqstore.replication.group.quorum import Lease, Mode, Quorum
 from rmqstore.replication.group.status import MasterStatus, ReplicaStatus, Status
@@ -36,7 +36,8 @@ from rmqstore.replication.runtime.connections import Port
 from rmqstore.replication.runtime.identity import kept_id
 from rmqstore.replication.runtime.log import StoreLog
 from rmqstore.replication.runtime.logger import log
-from rmqstore.replication.runtime.roles import Roles, Settings
+from rmqstore.replication.runtime.roles import Roles
+from rmqstore.replication.runtime.settings import Settings, settings_of
 from rmqstore.replication.runtime.shielded import Shielded
 from rmqstore.store import Store
 from rmqstore.store.replica_view import ReplicaView
@@ -46,7 +47,6 @@ __all__ = ["WAIT_S", "Replica"]
 
 WAIT_S = 30.0
 """How long a wait without a timeout of its own lasts, in seconds."""
-_CONNECTIONS_MAX = 1000
 
 
 class Replica:
@@ -92,59 +92,30 @@ class Replica:
         on_change: Callable[[Status], None] | None = None,
     ) -> None:
         arguments.instance("store", store, Store)
-        if broker_id is not None:
-            broker_id = arguments.integer("broker_id", broker_id)
-            if broker_id < 0:
-                raise ArgumentError(f"broker_id {broker_id}; ids are 0 or more")
-        connections_max = arguments.integer("connections_max", connections_max)
-        arguments.text("protocol", protocol)
-        for name, value, kind in (
-            ("quorum", quorum, Quorum),
-            ("mode", mode, Mode),
-            ("options", options, HaOptions),
-            ("lease", lease, Lease),
-        ):
-            if value is not None:
-                arguments.instance(name, value, kind)
-        arguments.boolean("is_gated", is_gated)
-        arguments.boolean("waits_for_admission", waits_for_admission)
-        config = store.replica_config
-        is_learner = arguments.boolean(
-            "is_learner", config.async_learner if is_learner is None else is_learner
-        )
-        sync_from_last_file = arguments.boolean(
-            "sync_from_last_file",
-            config.sync_from_last_file if sync_from_last_file is None else sync_from_last_file,
-        )
         for name, function in (("on_proposal", on_proposal), ("on_change", on_change)):
             if function is not None:
                 arguments.function(name, function)
-        if not 1 <= connections_max <= _CONNECTIONS_MAX:
-            raise ArgumentError(
-                f"connections_max is {connections_max}; it must be from 1 to {_CONNECTIONS_MAX}"
-            )
-        if protocol not in ("autoswitch", "classic"):
-            raise ArgumentError(f"protocol {protocol!r}; there are 'autoswitch' and 'classic'")
 
         self.store = store
         self._listen: Address | None = None
         if listen is not None:
-            self._listen = parse_address(listen, low_port=0, default_port=config.ha_listen_port)
-        self._settings = Settings(
-            broker_id=-1 if broker_id is None else broker_id,
-            address=None,
+            default_port = store.replica_config.ha_listen_port
+            self._listen = parse_address(listen, low_port=0, default_port=default_port)
+        self._settings = settings_of(
+            store,
+            broker_id=broker_id,
             protocol=protocol,
-            quorum=quorum or Quorum.from_config(config),
-            mode=mode or Mode.from_config(config, has_set=protocol == "autoswitch"),
-            options=_options_of(options or HaOptions.from_config(config), store),
-            lease=lease or Lease(),
+            quorum=quorum,
+            mode=mode,
+            options=options,
+            lease=lease,
             is_gated=is_gated,
             waits_for_admission=waits_for_admission,
             connections_max=connections_max,
-            allowed=AllowList(allow),
+            allow=allow,
             is_learner=is_learner,
             sync_from_last_file=sync_from_last_file,
-            learns_while_partial=arguments.boolean("learns_while_partial", learns_while_partial),
+            learns_while_partial=learns_while_partial,
             fixed=fixed,
         )
         self._on_proposal = on_proposal
@@ -347,17 +318,17 @@ class Replica:
     @property
     def proposals(self) -> tuple[Proposal, ...]:
         """Changes of the set that this master has proposed and that have no answer yet."""
-        return self._opened().known_set()[2]
+        return self._opened().sides.known_set()[2]
 
     def refuse_proposal(self, number: int) -> None:
         """Answer the proposal of that number: it will never take effect."""
         number = arguments.integer("number", number)
-        self._opened().of_master().change(lambda group, now: group.refuse_proposal(number, now))
+        self._change_group(lambda group, now: group.refuse_proposal(number, now))
 
     def lose_proposal(self, number: int) -> None:
         """Record that a proposal's answer will never come; it may have taken effect."""
         number = arguments.integer("number", number)
-        self._opened().of_master().change(lambda group, now: group.lose_proposal(number, now))
+        self._change_group(lambda group, now: group.lose_proposal(number, now))
 
     def renew_lease(self, asked_ms: float) -> None:
         """Take a renewal of the lease; see `ReplicatedStore.renew_lease`."""
@@ -369,7 +340,7 @@ class Replica:
                 f"time.monotonic is at {now_ms} ms"
             )
 
-        self._opened().of_master().change(lambda group, now: group.renew_lease(asked_ms))
+        self._change_group(lambda group, now: group.renew_lease(asked_ms))
 
     def admit(self, broker_ids: Collection[int]) -> None:
         """Let these replicas join the set of this master, and no others, until the next call.
@@ -378,13 +349,13 @@ class Replica:
         none. Members stay.
         """
         admitted = _broker_ids(broker_ids)
-        self._opened().of_master().change(lambda group, now: group.admit(admitted, now))
+        self._change_group(lambda group, now: group.admit(admitted, now))
 
     @property
     def possible_members(self) -> frozenset[int]:
         """Who may be in the set of this master at this moment: its members, and those that it has
         proposed without an answer. Empty in another role."""
-        return self._opened().possible_members
+        return self._opened().sides.possible_members
 
     @property
     def lease_ms(self) -> int:
@@ -395,17 +366,17 @@ class Replica:
     def members_without_reports(self) -> frozenset[int]:
         """The possible members that are connected and are slaves of RocketMQ, which report no
         changes of topics."""
-        return self._opened().members_without_reports
+        return self._opened().sides.members_without_reports
 
     @property
     def lease_end_ms(self) -> int | None:
         """When the lease of this master is over unless it is renewed, by the monotonic clock: 0
         while it is not held, None without a lease or in another role."""
-        return self._opened().lease_end_ms
+        return self._opened().sides.lease_end_ms
 
     def set_alive_replicas(self, count: int) -> None:
         """Take how many replicas are alive; see `ReplicatedStore.set_alive_replicas`."""
-        self._opened().set_alive_replicas(arguments.integer("count", count, low=1))
+        self._opened().sides.set_alive_replicas(arguments.integer("count", count, low=1))
 
     # ---- state
 
@@ -453,22 +424,22 @@ class Replica:
     @property
     def sync_state_set(self) -> frozenset[int] | None:
         """The set confirmed last, None without one."""
-        return self._opened().known_set()[0]
+        return self._opened().sides.known_set()[0]
 
     @property
     def sync_state_set_epoch(self) -> int:
         """The version of that set."""
-        return self._opened().known_set()[1]
+        return self._opened().sides.known_set()[1]
 
     @property
     def replicas(self) -> tuple[ReplicaStatus, ...]:
         """The connections of a master."""
-        return self._opened().replicas()
+        return self._opened().sides.replicas()
 
     @property
     def master_status(self) -> MasterStatus | None:
         """The master of a slave, None in another role."""
-        return self._opened().master_status
+        return self._opened().sides.master_status
 
     def status(self) -> Status:
         """Return all of it, of one moment; also after `close`, while the store is open."""
@@ -496,6 +467,9 @@ class Replica:
         await self._opened().wait_dispatched(end, timeout)
 
     # ---- within
+
+    def _change_group(self, change: Callable[[MasterGroup, int], Any]) -> None:
+        self._opened().sides.of_master().change(change)
 
     def _opened(self) -> Roles:
         if self._opening is None and not self._is_closed:
@@ -558,14 +532,6 @@ def _take(
         store_log.check()
         undo.pop_all()
     return port, view, store_log, settings
-
-
-def _options_of(options: HaOptions, store: Store) -> HaOptions:
-    """Return *options* with what the store decides where they leave it open."""
-    ack_flushed = options.ack_flushed
-    if ack_flushed is None:
-        ack_flushed = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-    return replace(options, ack_flushed=ack_flushed, streams=True, checks=True)
 
 
 def _broker_ids(members: Collection[int]) -> frozenset[int]:

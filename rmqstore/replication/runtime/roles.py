@@ -10,18 +10,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from rmqstore.errors import ArgumentError, Fenced, StoreClosedError, StoreError, StoreTimeout
-from rmqstore.net.addresses import Address, AllowList, format_address
-from rmqstore.net.runtime import Runtime, Timer
-from rmqstore.net.seldom import Seldom
-from rmqstore.replication.group.fixed_master import FixedMaster
-from rmqstore.replication.group.group import MasterGroup
-from rmqstore.replication.group.node import HaProtocol, MasterNode, SlaveNode
-from rmqstore.replication.group.quorum import Lease, Mode, Quorum
+from rmqstore.net.addresses import Address
+from rmqstore.net.runtime import Runtime
 from rmqstore.replication.group.roles import (
     AcceptPuts,
     AwaitDispatch,
@@ -36,11 +30,10 @@ from rmqstore.replication.group.roles import (
     Serve,
     Settle,
 )
-from rmqstore.replication.group.status import MasterStatus, ReplicaStatus, Status
+from rmqstore.replication.group.status import Status
 from rmqstore.replication.group.sync_state_set import Proposal
 from rmqstore.replication.protocol.events import (
     FlushLog,
-    HaOptions,
     PromiseConfirm,
     SaveEpochs,
     SaveEpochState,
@@ -50,38 +43,18 @@ from rmqstore.replication.runtime.following import SlaveSide
 from rmqstore.replication.runtime.log import StoreLog
 from rmqstore.replication.runtime.logger import log
 from rmqstore.replication.runtime.serving import MasterSide
+from rmqstore.replication.runtime.settings import Settings
+from rmqstore.replication.runtime.sides import Sides
 from rmqstore.replication.runtime.turns import Turn, Turns
 from rmqstore.replication.runtime.waits import Waits
 from rmqstore.store.replica_view import ReplicaView
 
-__all__ = ["Roles", "Settings"]
+__all__ = ["Roles"]
 
-_REFRESH_S = 0.005
 _LAST = (AcceptPuts, Follow, Reorder)
 """The steps with which a change is complete."""
 _DISPATCH_S = 0.1
 """The thread of the replica waits for the dispatcher at most so long at a time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The settings that do not change with a role; see `rmqstore.replication.Replica`."""
-
-    broker_id: int
-    address: Address | None
-    protocol: HaProtocol
-    quorum: Quorum
-    mode: Mode
-    options: HaOptions
-    lease: Lease
-    is_gated: bool
-    waits_for_admission: bool
-    connections_max: int
-    allowed: AllowList
-    is_learner: bool
-    sync_from_last_file: bool
-    learns_while_partial: bool
-    fixed: FixedMaster | None
 
 
 class Roles:
@@ -113,12 +86,9 @@ class Roles:
         self._turns = Turns(runtime)
         """Changes of the role, and all else that saves the epoch state of a master."""
         self._is_closing = False
-        self._master: MasterSide | None = None
-        self._slave: SlaveSide | None = None
-        self._waits = Waits(runtime)
-        self._refreshing: Timer | None = None
-        self._refusals = Seldom(log())
-        self._alive_replicas: int | None = None
+        self._waits = Waits(runtime, refresh=lambda: self.sides.refresh())
+        self.sides = Sides(runtime, store, log_of_store, settings, self)
+        """The side of the present role."""
 
     @property
     def role(self) -> Literal["master", "slave"] | None:
@@ -159,7 +129,7 @@ class Roles:
                 error.master = self._store.master_hint
                 raise
             await self._carry_out(steps, turn, deadline)
-            if members and set_epoch > self.known_set()[1]:
+            if members and set_epoch > self.sides.known_set()[1]:
                 await self._take_set(frozenset(members), set_epoch)
 
         await self._turns.take(change)
@@ -171,7 +141,7 @@ class Roles:
 
         async def change(turn: Turn) -> None:
             self._check_open()
-            side = self._slave
+            side = self.sides.slave
             if side is not None:
                 # From here on only the change saves the epoch state.
                 await side.hold()
@@ -198,8 +168,6 @@ class Roles:
         """
         self._is_closing = True
         self._waits.end(self._closed_error())
-        if self._refreshing is not None:
-            self._refreshing.cancel()
 
         async def change(turn: Turn) -> None:
             try:
@@ -272,104 +240,43 @@ class Roles:
             case RefusePuts():
                 await self._runtime.on_disk(self._store.refuse_puts)
             case AcceptPuts():
-                self._store.accept_puts(self._side_of_master().board)
+                self._store.accept_puts(self._present_master().board)
                 log().info("%s: master of epoch %d", self._store.path, self._machine.epoch)
                 self.changed()
             case EndSide():
-                await self._end_side()
+                try:
+                    await self.sides.end()
+                finally:
+                    self.moved()
             case Settle():
                 await self._runtime.on_disk(self._log.settle)
             case Gate():
                 await self._runtime.on_disk(self._log.gate)
-            case Serve():
-                self._serve(effect)
-            case Follow(master, may_begin_anew, epoch):
-                self._follow(master, begin_anew=may_begin_anew, epoch=epoch)
-            case Reorder(epoch, may_begin_anew, ordered):
-                if self._slave is None or self._slave.is_over:
-                    raise StoreError(f"the role of slave ended: {self._machine.failure}")
-                self._slave.node.machine.may_begin_anew = may_begin_anew
-                self._slave.node.machine.ordered_epoch = ordered
-                self._slave.ordered(epoch)
+            case Serve(epoch, members=members, set_epoch=set_epoch):
+                if effect.is_new:
+                    self.sides.make_master(effect)
+                self._present_master().begin(epoch, members=members, set_epoch=set_epoch)
+            case Follow():
+                self.sides.follow(effect)
+                self.changed()
+            case Reorder():
+                self._reorder(effect)
             case FlushLog() | PromiseConfirm() | SaveEpochs() | SaveEpochState():
                 await self._runtime.on_disk(partial(self._log.carry_out, effect))
 
-    def _serve(self, effect: Serve) -> None:
-        settings = self._settings
-        if effect.is_new:
-            group = MasterGroup(
-                settings.broker_id,
-                settings.quorum,
-                effect.mode,
-                lease=settings.lease,
-                is_gated=settings.is_gated,
-                waits_for_admission=settings.waits_for_admission,
-            )
-            if self._alive_replicas is not None:
-                group.policy.alive_replicas = self._alive_replicas
-            node = MasterNode(
-                self._log,
-                group,
-                protocol=settings.protocol,
-                broker_id=settings.broker_id,
-                options=settings.options,
-            )
-            self._master = MasterSide(
-                self._runtime,
-                self._store,
-                self._log,
-                node,
-                self,
-                protocol=settings.protocol,
-                options=settings.options,
-            )
-        side = self._side_of_master()
-        side.begin(effect.epoch, members=effect.members, set_epoch=effect.set_epoch)
-
-    def _side_of_master(self) -> MasterSide:
-        if self._master is None or self._master.is_over:
+    def _present_master(self) -> MasterSide:
+        side = self.sides.master
+        if side is None or side.is_over:
             raise StoreError(f"the role of master ended: {self._machine.failure}")
-        return self._master
+        return side
 
-    def _follow(self, master: Address, *, begin_anew: bool, epoch: int) -> None:
-        settings = self._settings
-        node = SlaveNode(
-            self._log,
-            protocol=settings.protocol,
-            broker_id=settings.broker_id,
-            options=settings.options,
-            is_learner=settings.is_learner,
-            sync_from_last_file=settings.sync_from_last_file,
-            learns_while_partial=settings.learns_while_partial,
-            may_begin_anew=begin_anew,
-        )
-        node.machine.ordered_epoch = epoch
-        self._slave = SlaveSide(
-            self._runtime,
-            self._store,
-            self._log,
-            node,
-            self,
-            master=master,
-            protocol=settings.protocol,
-            options=settings.options,
-        )
-        self._store.master_hint = format_address(master)
-        log().info("%s: slave of %s", self._store.path, format_address(master))
-        self._slave.begin()
-        self.changed()
-
-    async def _end_side(self) -> None:
-        side = self._slave if self._master is None else self._master
-        self._store.master_hint = None
-        if self._master is not None:
-            self._store.leave_board()
-        try:
-            if side is not None:
-                await side.end()
-        finally:
-            self._master = self._slave = None
-            self.moved()
+    def _reorder(self, effect: Reorder) -> None:
+        side = self.sides.slave
+        if side is None or side.is_over:
+            raise StoreError(f"the role of slave ended: {self._machine.failure}")
+        side.node.machine.may_begin_anew = effect.may_begin_anew
+        side.node.machine.ordered_epoch = effect.ordered
+        side.ordered(effect.epoch)
 
     async def _end_role(self, failure: str) -> None:
         """End the role because of *failure*; the store takes no puts from here on."""
@@ -395,7 +302,7 @@ class Roles:
 
     async def _take_set(self, members: frozenset[int], set_epoch: int) -> None:
         self._check_open()
-        side = self.of_master()
+        side = self.sides.of_master()
         known = side.group.sync_state_set
         if not side.group.has_set:
             raise ArgumentError("this master has no sync-state set; give become_master its members")
@@ -408,41 +315,6 @@ class Roles:
             return
         side.change(lambda group, now: group.confirm_set(members, set_epoch=set_epoch, now_ms=now))
 
-    def set_alive_replicas(self, count: int) -> None:
-        """Take how many replicas of the group are alive, for this role and the next ones."""
-        self._alive_replicas = count
-        if self.role == "master":
-
-            def take(group: MasterGroup, now_ms: int) -> None:
-                group.policy.alive_replicas = count
-
-            self.of_master().change(take)
-
-    def known_set(self) -> tuple[frozenset[int] | None, int, tuple[Proposal, ...]]:
-        """Return the set confirmed last, its version, and what is proposed."""
-        side = self._master
-        if side is None or not side.group.has_set:
-            return None, 0, ()
-        known = side.group.sync_state_set
-        return known.members, known.set_epoch, known.proposals
-
-    @property
-    def lease_end_ms(self) -> int | None:
-        """When the lease of a master is over, see `Lease.end_ms`; None in another role."""
-        return None if self._master is None else self._master.group.policy.lease.end_ms
-
-    @property
-    def possible_members(self) -> frozenset[int]:
-        """See `Replica.possible_members`."""
-        side = self._master
-        return frozenset() if side is None else side.group.sync_state_set.possible
-
-    @property
-    def members_without_reports(self) -> frozenset[int]:
-        """See `Replica.members_without_reports`."""
-        side = self._master
-        return frozenset() if side is None else side.group.sync_state_set.without_reports
-
     # ---- how things stand
 
     def status(self) -> Status:
@@ -452,8 +324,8 @@ class Roles:
             # are not checked yet.
             with contextlib.suppress(StoreError):
                 self._log.check()
-        replicas = self.replicas()
-        members, set_epoch, proposals = self.known_set()
+        replicas = self.sides.replicas()
+        members, set_epoch, proposals = self.sides.known_set()
         return Status(
             role=self.role,
             broker_id=self._settings.broker_id,
@@ -471,20 +343,14 @@ class Roles:
             sync_state_set_epoch=set_epoch,
             proposals=proposals,
             replicas=replicas,
-            master=self.master_status,
+            master=self.sides.master_status,
             failure=self._machine.failure,
         )
-
-    def replicas(self) -> tuple[ReplicaStatus, ...]:
-        """Return the connections of a master."""
-        if self._master is not None:
-            self._master.refresh()
-        return () if self._master is None else self._master.replicas()
 
     async def wait_in_sync(self, copies: int, end_offset: int, timeout: float) -> None:
         """Return when so many copies hold all below *end_offset*."""
         await self._wait(
-            lambda: self.of_master().is_in_sync(copies, end_offset),
+            lambda: self.sides.of_master().is_in_sync(copies, end_offset),
             timeout,
             f"{copies} copies up to {end_offset}",
         )
@@ -493,7 +359,7 @@ class Roles:
         """Return when the log is the master's up to *offset*, None for the end that is known."""
         what = "the master's end" if offset is None else f"offset {offset}"
         await self._wait(
-            lambda: self._of_slave().has_caught_up(offset), timeout, f"catching up to {what}"
+            lambda: self.sides.of_slave().has_caught_up(offset), timeout, f"catching up to {what}"
         )
 
     async def wait_dispatched(self, end_offset: int, timeout: float) -> None:
@@ -506,37 +372,7 @@ class Roles:
 
     async def _wait(self, condition: Callable[[], bool], timeout: float, what: str) -> None:
         self._check_open()
-        waiting = self._waits.add(condition)
-        self._refresh()
-        await self._waits.wait(waiting, timeout, what)
-
-    def _refresh(self) -> None:
-        """While callers wait, poll values that change without a notification of this thread."""
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-            self._refreshing = None
-        for side in (self._master, self._slave):
-            if side is not None:
-                side.refresh()
-        self._waits.look()
-        if self._waits:
-            self._refreshing = self._runtime.later(_REFRESH_S, self._refresh)
-
-    def of_master(self) -> MasterSide:
-        """Return the side of a master. Raises ArgumentError in another role."""
-        if self._master is None or self._master.is_over:
-            raise ArgumentError(f"store {self._store.path} is not a master")
-        return self._master
-
-    @property
-    def master_status(self) -> MasterStatus | None:
-        """The master of a slave, None in another role."""
-        return None if self._slave is None else self._slave.status()
-
-    def _of_slave(self) -> SlaveSide:
-        if self._slave is None:
-            raise ArgumentError(f"store {self._store.path} is not a slave")
-        return self._slave
+        await self._waits.wait(condition, timeout, what)
 
     # ---- events of the sides
 
@@ -562,7 +398,7 @@ class Roles:
         log().error("%s: %s", self._store.path, error, exc_info=not isinstance(error, StoreError))
 
         async def change(turn: Turn) -> None:
-            if side in (self._master, self._slave) and not self._is_closing:
+            if side in (self.sides.master, self.sides.slave) and not self._is_closing:
                 await self._end_role(f"{type(error).__name__}: {error}")
 
         self._turns.begin(change)
@@ -589,17 +425,4 @@ class Roles:
 
     def accept(self, link: NewLink, peer: Address) -> None:
         """Serve a connection from *peer*, or close it."""
-        side = self._master
-        if side is None or side.is_over or self.role != "master":
-            reason = "this store is not a master"
-        elif not self._settings.allowed.takes(peer[0]):
-            reason = f"only {self._settings.allowed} may connect (allow)"
-        elif len(side) >= self._settings.connections_max:
-            reason = f"there are {self._settings.connections_max} connections (connections_max)"
-        else:
-            reason = link.refusal()
-            if not reason:
-                side.accept(link, peer)
-                return
-        link.close()
-        self._refusals.warning("connection from %s refused: %s", format_address(peer), reason)
+        self.sides.accept(link, peer, is_master=self.role == "master")

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqstore.errors import StoreTimeout
-from rmqstore.net.runtime import Event, Runtime
+from rmqstore.net.runtime import Event, Runtime, Timer
 
-__all__ = ["Wait", "Waits"]
+__all__ = ["Waits"]
 
 Condition = Callable[[], bool]
 
+_POLL_S = 0.005
 
-class Wait:
+
+class _Wait:
     """One wait for a condition."""
 
     __slots__ = ("condition", "error", "over")
@@ -25,32 +27,43 @@ class Wait:
 
 
 class Waits:
-    """All conditions that tasks of one replica wait for."""
+    """All conditions that tasks of one replica wait for. *refresh* is called before they are
+    evaluated because time has passed: it notes what no event reports."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, refresh: Callable[[], None]) -> None:
         self._runtime = runtime
-        self._waiting: dict[Wait, None] = {}
+        self._refresh = refresh
+        self._waiting: dict[_Wait, None] = {}
         """In the order of their beginning."""
+        self._timer: Timer | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, condition: Condition) -> Wait:
-        """Return a wait for *condition*, which is evaluated here and at every `look`."""
-        wait = Wait(condition, self._runtime.event())
+    async def wait(self, condition: Condition, timeout: float, subject: str) -> None:
+        """Return when *condition* holds, which is evaluated here, every few milliseconds and at
+        every `look`. Raises StoreTimeout, which names *subject*, and the error of the condition."""
+        wait = _Wait(condition, self._runtime.event())
         self._waiting[wait] = None
-        self.look()
-        return wait
-
-    async def wait(self, wait: Wait, timeout: float, subject: str) -> None:
-        """Wait. Raises StoreTimeout, which names *subject*, and the error of the condition."""
         try:
+            self.look()
+            self._poll()
             if not await wait.over.wait(timeout):
                 raise StoreTimeout(f"waited {timeout} s for {subject}")
             if wait.error is not None:
                 raise wait.error
         finally:
             self._waiting.pop(wait, None)
+
+    def _poll(self) -> None:
+        """While callers wait, look at values that change without an event on this loop."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._refresh()
+        self.look()
+        if self._waiting:
+            self._timer = self._runtime.later(_POLL_S, self._poll)
 
     def look(self) -> None:
         """Evaluate every condition again."""
@@ -63,10 +76,12 @@ class Waits:
 
     def end(self, error: Exception) -> None:
         """Let every wait end with *error*."""
+        if self._timer is not None:
+            self._timer.cancel()
         for wait in list(self._waiting):
             self._end(wait, error)
 
-    def _end(self, wait: Wait, error: Exception | None) -> None:
+    def _end(self, wait: _Wait, error: Exception | None) -> None:
         # A condition that looks at a side may have ended other waits.
         if wait in self._waiting:
             del self._waiting[wait]
