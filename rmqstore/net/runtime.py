@@ -1,4 +1,4 @@
-"""What the servers of this library need of the world: time, waits, tasks, threads, other servers.
+"""What servers and replicas of this library need of the world: time, waits, tasks, threads, calls.
 
 Code that runs is made of coroutines over a `Runtime`. `LoopRuntime` is the world of a process: an
 asyncio loop, threads for what blocks, and a client for the calls of other servers. The simulator
