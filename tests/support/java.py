@@ -1,8 +1,9 @@
 """The Java programs of this repository: what they need, their one build, and how they are started.
 
-`tests/interop/peer` runs the real message store of RocketMQ, `benchmarks/java` measures it. Maven
-fetches the store, javac compiles both folders against it, once for each release and state of the
-sources, into `build/java` or the folder that PEER_BUILD_DIR names.
+`tests/interop/peer` runs the real message store of RocketMQ, `benchmarks/java` measures it.
+`tests/interop/upstream` runs RocketMQ's own tests. Maven fetches what a project needs, javac
+compiles its folders against it, once for each release and state of the sources, into `build/java`
+or the folder that PEER_BUILD_DIR names.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PEER = REPOSITORY / "tests" / "interop" / "peer"
-SOURCES = (PEER / "src", REPOSITORY / "benchmarks" / "java" / "src")
 NEEDED = 17
 BUILD_TIMEOUT_S = 900.0
 
@@ -42,7 +43,6 @@ _QUICK = (
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
 )
 _SLACK_MS = 10
-_ARCHIVER = "peer.Archive"
 _ARCHIVE = "classes.jsa"
 _ARCHIVE_LOG = "archive.log"
 _NATIVE = "native"
@@ -51,6 +51,28 @@ _PROGRAMS = "programs.jar"
 
 class BuildError(Exception):
     """Maven or javac failed, or took too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Programs that are built together."""
+
+    pom: Path
+    """Names what Maven fetches."""
+    sources: tuple[Path, ...]
+    archiver: str | None = None
+    """The program whose loaded classes are kept for later starts."""
+
+    def files(self) -> list[Path]:
+        """Return every source and resource."""
+        return sorted(path for root in self.sources for path in root.rglob("*") if path.is_file())
+
+
+PROGRAMS = Project(
+    PEER / "pom.xml",
+    (PEER / "src", REPOSITORY / "benchmarks" / "java" / "src"),
+    archiver="peer.Archive",
+)
 
 
 def missing() -> str | None:
@@ -64,14 +86,14 @@ def missing() -> str | None:
     return f"the real Java store needs {', '.join(lacking)}" if lacking else None
 
 
-def need(release: str) -> None:
+def need(release: str, project: Project = PROGRAMS) -> None:
     """Build the programs for *release*; skip the test that calls where that cannot be."""
     import pytest  # benchmarks that only measure do without it
 
     lacking = missing()
     if lacking:
         pytest.skip(lacking)
-    build(release)
+    build(release, project)
 
 
 def version() -> str | None:
@@ -90,15 +112,13 @@ def _version_of(java: str) -> str | None:
 
 
 @functools.cache
-def build(release: str) -> Path:
+def build(release: str, project: Project = PROGRAMS) -> Path:
     """Return the folder of the programs for *release*; build them unless that was done before.
 
     Any number of processes may ask at once: one builds, the others wait for it.
     """
-    sources = sorted(path for root in SOURCES for path in root.rglob("*") if path.is_file())
-
     digest = hashlib.sha256()
-    for path in [PEER / "pom.xml", *sources]:
+    for path in [project.pom, *project.files()]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
 
     builds = Path(os.environ.get("PEER_BUILD_DIR") or REPOSITORY / "build" / "java")
@@ -112,21 +132,23 @@ def build(release: str) -> Path:
         if not target.exists():
             made = target.with_name(f"{target.name}.new")
             shutil.rmtree(made, ignore_errors=True)  # of a build that was killed
-            _compile(release, made, sources)
+            _compile(release, project, made)
             made.rename(target)
-        if not (target / _ARCHIVE_LOG).exists():
-            _archive(target)
+        if project.archiver and not (target / _ARCHIVE_LOG).exists():
+            _archive(target, project.archiver)
 
     return target
 
 
-def _compile(release: str, into: Path, sources: Sequence[Path]) -> None:
+def _compile(release: str, project: Project, into: Path) -> None:
+    sources = project.files()
     _run(
-        *("mvn", "-q", "-B", "-f", str(PEER / "pom.xml"), "dependency:copy-dependencies"),
+        *("mvn", "-q", "-B", "-f", str(project.pom), "dependency:copy-dependencies"),
         *(f"-Drocketmq.version={release}", "-DincludeScope=runtime"),
         f"-DoutputDirectory={into / 'lib'}",
     )
     programs = [str(path) for path in sources if path.suffix == ".java"]
+
     with tempfile.TemporaryDirectory(prefix="java-") as classes:
         _run("javac", "-nowarn", "-d", classes, "-cp", str(into / "lib" / "*"), *programs)
         for path in sources:
@@ -147,14 +169,14 @@ def _unpack(library: Path, into: Path) -> None:
         jar.extractall(into, names)
 
 
-def _archive(built: Path) -> None:
+def _archive(built: Path, archiver: str) -> None:
     """Keep the classes that the programs load as Java has them in memory.
 
     That saves a third of what a start costs. Where Java cannot do it, programs start without.
     """
     with scratch(_QUICK) as flags, (built / _ARCHIVE_LOG).open("wb") as log:
         archive = f"-XX:ArchiveClassesAtExit={built / _ARCHIVE}"
-        command = _command(built, _ARCHIVER, [*flags, archive])
+        command = _command(built, archiver, [*flags, archive])
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(command, stdout=log, stderr=log, timeout=BUILD_TIMEOUT_S, check=False)
 
@@ -170,9 +192,9 @@ def _run(*command: str) -> None:
         raise BuildError(f"{command[0]} failed: {(done.stdout + done.stderr)[-2000:]}")
 
 
-def quick_flags(release: str) -> list[str]:
+def quick_flags(release: str, project: Project = PROGRAMS) -> list[str]:
     """Return flags for programs that run for seconds: half the time of Java's own choice."""
-    built = build(release)
+    built = build(release, project)
     archive = built / _ARCHIVE
     # An archive that another Java made is left out without a word.
     return [
@@ -182,10 +204,16 @@ def quick_flags(release: str) -> list[str]:
     ]
 
 
-def command(release: str, program: str, *arguments: str, flags: Sequence[str] = ()) -> list[str]:
+def command(
+    release: str,
+    program: str,
+    *arguments: str,
+    flags: Sequence[str] = (),
+    project: Project = PROGRAMS,
+) -> list[str]:
     """Return the command that runs the class *program* with *flags*; PEER_JAVA_OPTS adds more."""
     added = shlex.split(os.environ.get("PEER_JAVA_OPTS", ""))
-    return _command(build(release), program, [*flags, *added], *arguments)
+    return _command(build(release, project), program, [*flags, *added], *arguments)
 
 
 def _command(built: Path, program: str, flags: Sequence[str], *arguments: str) -> list[str]:

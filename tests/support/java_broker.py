@@ -47,14 +47,31 @@ def controller_settings(host: str, port: int, home: Path, *, is_jraft: bool) -> 
 class JavaSide:
     """The Java processes of one test; all end with it."""
 
-    def __init__(self, release: str, root: Path) -> None:
+    def __init__(self, release: str, root: Path, *, host: str | None = None) -> None:
         self.release = release
         self.hosts = Hosts()
-        self.host = self.hosts.host(10)
+        self.host = host or self.hosts.host(10)
         self._root = root
         self._names = itertools.count()
         self._processes: list[Replica] = []
         self._client: Replica | None = None
+
+    async def nameserver(self) -> str:
+        """Start a nameserver and return its address once it is up."""
+        port = self.hosts.ports(self.host)
+        home = self._root / f"java-{next(self._names)}"
+        home.mkdir(parents=True)
+        config = home / "server.conf"
+        own = {
+            "bindAddress": self.host,
+            "listenPort": port,
+            "rocketmqHome": home,
+            "kvConfigPath": home / "kvConfig.json",
+        }
+        config.write_text("".join(f"{key}={value}\n" for key, value in own.items()))
+        started = self._start("peer.cluster.Server", home, "namesrv", str(config))
+        await asyncio.to_thread(started.wait_ready, timeout=LIMIT_S)
+        return f"{self.host}:{port}"
 
     async def broker(self, namesrv: str, **settings: Any) -> str:
         """Start a broker and return its address once it is up."""
@@ -141,9 +158,12 @@ class JavaSide:
 
 
 @contextmanager
-def java_side(release: str, root: Path) -> Iterator[JavaSide]:
-    """Return the Java processes of a test, which end with the block."""
-    made = JavaSide(release, root)
+def java_side(release: str, root: Path, *, host: str | None = None) -> Iterator[JavaSide]:
+    """Return the Java processes of a test, which end with the block.
+
+    They listen at *host*, by default at a host that belongs to the test process alone.
+    """
+    made = JavaSide(release, root, host=host)
     try:
         yield made
     finally:
