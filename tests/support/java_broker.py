@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -47,8 +47,16 @@ def controller_settings(host: str, port: int, home: Path, *, is_jraft: bool) -> 
 class JavaSide:
     """The Java processes of one test; all end with it."""
 
-    def __init__(self, release: str, root: Path, *, host: str | None = None) -> None:
+    def __init__(
+        self,
+        release: str,
+        root: Path,
+        *,
+        host: str | None = None,
+        flags: Sequence[str] = (),
+    ) -> None:
         self.release = release
+        self._flags = flags
         self.hosts = Hosts()
         self.host = host or self.hosts.host(10)
         self._root = root
@@ -145,6 +153,7 @@ class JavaSide:
             # Else each server makes a key and a certificate of its own when it starts.
             *("-Dtls.server.mode=disabled", "-Djava.net.preferIPv4Stack=true"),
             *(f"-D{key}={value}" for key, value in properties.items()),
+            *self._flags,
         )
         command = java.command(self.release, program, *arguments, flags=flags)
         started = Replica(command, name=home.name, scratch=self._root, environment={})
@@ -158,12 +167,19 @@ class JavaSide:
 
 
 @contextmanager
-def java_side(release: str, root: Path, *, host: str | None = None) -> Iterator[JavaSide]:
+def java_side(
+    release: str,
+    root: Path,
+    *,
+    host: str | None = None,
+    flags: Sequence[str] = (),
+) -> Iterator[JavaSide]:
     """Return the Java processes of a test, which end with the block.
 
-    They listen at *host*, by default at a host that belongs to the test process alone.
+    They listen at *host*, by default at a host that belongs to the test process alone, and get
+    *flags* after their own.
     """
-    made = JavaSide(release, root, host=host)
+    made = JavaSide(release, root, host=host, flags=flags)
     try:
         yield made
     finally:
