@@ -20,11 +20,11 @@ Plain headers are read in C (`csrc/format/remoting_header.h`). `read_json_header
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from json.encoder import encode_basestring
 
 from rmqstore import arguments
 from rmqstore._native.core import read_remoting_header
@@ -62,7 +62,12 @@ _INT = struct.Struct(">i")
 _DEPTH_MAX = 16
 _DIALECT_SIZE_MAX = 64 * 1024
 
-_encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_JSON = (
+    '{"code":%d%s,"flag":%d,"language":"%s","opaque":%d%s,'
+    '"serializeTypeCurrentRPC":"JSON","version":%d}'
+)
+"""A JSON header with the keys in alphabetical order, as Java writes them; extFields and remark may
+be missing. Filling it in takes half as long as an encoder of JSON."""
 _LANGUAGES: Mapping[object, LanguageCode] = {
     **{code.name: code for code in LanguageCode},
     **{code.value: code for code in LanguageCode},
@@ -204,18 +209,17 @@ def _named(frame: Frame) -> str:
 
 
 def _json_header(frame: Frame) -> bytes:
-    # Keys are in alphabetical order, as Java writes them.
-    header: dict[str, object] = {"code": int(frame.code)}
+    fields = remark = ""
     if frame.ext_fields or frame.has_ext_fields:
-        header["extFields"] = frame.ext_fields
-    header["flag"] = frame.flag
-    header["language"] = frame.language.name
-    header["opaque"] = frame.opaque
+        quoted = encode_basestring
+        entries = [f"{quoted(name)}:{quoted(value)}" for name, value in frame.ext_fields.items()]
+        fields = f',"extFields":{{{",".join(entries)}}}'
     if frame.remark is not None:
-        header["remark"] = frame.remark
-    header["serializeTypeCurrentRPC"] = "JSON"
-    header["version"] = frame.version
-    return _encode_json(header).encode()
+        remark = f',"remark":{encode_basestring(frame.remark)}'
+
+    language = frame.language.name
+    values = (frame.code, fields, frame.flag, language, frame.opaque, remark, frame.version)
+    return (_JSON % values).encode()
 
 
 def _binary_header(frame: Frame) -> bytes:
