@@ -65,7 +65,7 @@ def _address(number: int) -> str:
 
 def _registration(number: int, topics: int, version: int) -> Frame:
     configs = {f"topic-{each}": TopicConfig(f"topic-{each}", 8, 8, 6) for each in range(topics)}
-    table = TopicTable(DataVersion(version, 0, 1_700_000_000_000), configs)
+    table = TopicTable(DataVersion(counter=version, timestamp_ms=1_700_000_000_000), configs)
     header = RegisterBrokerRequestHeader(
         broker_name=f"broker-{number}",
         broker_address=_address(number),

@@ -179,6 +179,8 @@ def bodies_of(table: KeptTopics, *, permission: int) -> tuple[bytes, bytes]:
     kept = table.data_version
     # Nameservers look at topics again only under another version.
     time_ms = kept.timestamp_ms - (PERM_READ_WRITE - permission)
-    version = DataVersion(kept.counter, kept.state_version, time_ms)
+    version = DataVersion(
+        counter=kept.counter, state_version=kept.state_version, timestamp_ms=time_ms
+    )
     body = RegisterBrokerBody(TopicTable(version, topics), filter_servers=()).encode()
     return body, fastjson.dumps(version.to_json())

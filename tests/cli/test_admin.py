@@ -55,7 +55,7 @@ def _registration() -> Any:
         enable_acting_master=True,
     )
     topics = {name: TopicConfig(name, 4, 8, 6) for name in ("payments", "orders")}
-    return registration(header, TopicTable(DataVersion(1), topics))
+    return registration(header, TopicTable(DataVersion(counter=1), topics))
 
 
 def test_questions_are_answered_as_tables_and_as_json() -> None:

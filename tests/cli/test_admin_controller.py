@@ -60,7 +60,7 @@ def registered(*names: str) -> Iterator[tuple[str, list[str]]]:
             header = RegisterBrokerRequestHeader(
                 broker_name=name, broker_address=addresses[-1], cluster_name="c", broker_id=0
             )
-            frame = registration(header, TopicTable(DataVersion(1), {}))
+            frame = registration(header, TopicTable(DataVersion(counter=1), {}))
             (await client.call(server.address, frame, WAIT_S)).raise_for_code()
         return format_address(server.address), addresses
 

@@ -92,7 +92,7 @@ def cluster() -> Iterator[Cluster]:
                 cluster_name=name_of_cluster,
                 broker_id=broker_id,
             )
-            frame = registration(header, TopicTable(DataVersion(1), {}))
+            frame = registration(header, TopicTable(DataVersion(counter=1), {}))
             (await client.call(nameserver.address, frame, WAIT_S)).raise_for_code()
 
         def sets(connection: Any, request: Frame) -> Frame:

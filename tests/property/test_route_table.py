@@ -32,7 +32,7 @@ CONNECTIONS = 4
 names = st.sampled_from(NAMES)
 addresses = st.sampled_from(ADDRESSES)
 connections = st.integers(0, CONNECTIONS - 1)
-versions = st.builds(DataVersion, st.integers(0, 2), st.integers(0, 1), st.just(0))
+versions = st.builds(DataVersion, counter=st.integers(0, 2), state_version=st.integers(0, 1))
 configs = st.builds(
     TopicConfig, st.just(""), st.integers(1, 2), st.integers(1, 2), st.sampled_from([6, 6, 4, 1])
 )

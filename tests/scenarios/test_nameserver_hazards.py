@@ -36,7 +36,7 @@ class Brokers:
         address: str,
         *,
         connection: int,
-        version: DataVersion = DataVersion(1, 0, 1),  # noqa: B008
+        version: DataVersion = DataVersion(counter=1, timestamp_ms=1),  # noqa: B008
         topics: tuple[str, ...] = TOPICS,
         acting: bool | None = True,
         name: str = "broker-a",
@@ -81,7 +81,7 @@ def test_a_refused_first_registration_with_one_topic_leaves_nothing_behind() -> 
 def test_a_change_of_one_topic_is_taken_after_the_whole_table() -> None:
     brokers = Brokers()
     brokers.register(0, A, connection=1)
-    later = DataVersion(2, 0, 2)
+    later = DataVersion(counter=2, timestamp_ms=2)
     answer = brokers.register(0, A, connection=1, version=later, topics=("refunds",))
     assert isinstance(answer, Registered)
     assert set(brokers.table.topics().topics) == {"orders", "payments", "refunds"}
@@ -89,13 +89,21 @@ def test_a_change_of_one_topic_is_taken_after_the_whole_table() -> None:
 
 def test_a_fenced_master_learns_that_it_is_refused_and_keeps_its_former_place() -> None:
     brokers = Brokers()
-    brokers.register(1, B, connection=2, version=DataVersion(1, 3, 1))
-    brokers.register(0, A, connection=1, version=DataVersion(1, 5, 1))
-    answer = brokers.register(0, B, connection=2, version=DataVersion(9, 4, 9))
+    brokers.register(
+        1, B, connection=2, version=DataVersion(counter=1, state_version=3, timestamp_ms=1)
+    )
+    brokers.register(
+        0, A, connection=1, version=DataVersion(counter=1, state_version=5, timestamp_ms=1)
+    )
+    answer = brokers.register(
+        0, B, connection=2, version=DataVersion(counter=9, state_version=4, timestamp_ms=9)
+    )
     assert isinstance(answer, Refused)
     assert f"is alive at {A} with state version 5, above 4" in answer.reason
     assert brokers.addresses() == {0: A, 1: B}
-    assert brokers.table.version("broker-a", B) == DataVersion(1, 3, 1)
+    assert brokers.table.version("broker-a", B) == DataVersion(
+        counter=1, state_version=3, timestamp_ms=1
+    )
 
 
 # -- Two brokers with one name and id, and two clusters with one name.
@@ -126,9 +134,14 @@ def test_a_group_moves_to_another_cluster_with_its_master() -> None:
 @pytest.mark.parametrize("state", [5, 6])
 def test_of_two_brokers_with_one_name_and_id_the_later_state_version_stays(state: int) -> None:
     brokers = Brokers()
-    brokers.register(0, A, connection=1, version=DataVersion(1, 5, 1))
+    brokers.register(
+        0, A, connection=1, version=DataVersion(counter=1, state_version=5, timestamp_ms=1)
+    )
     assert isinstance(
-        brokers.register(0, B, connection=2, version=DataVersion(1, state, 1)), Registered
+        brokers.register(
+            0, B, connection=2, version=DataVersion(counter=1, state_version=state, timestamp_ms=1)
+        ),
+        Registered,
     )
     assert brokers.addresses() == {0: B}
     # The replaced one is forgotten: its connection and its unregistration change nothing.
@@ -205,8 +218,12 @@ def test_a_broker_whose_heartbeats_moved_to_a_new_connection_outlives_the_old_on
 @pytest.mark.parametrize("broker_id", [0, 1])
 def test_a_late_registration_neither_moves_nor_demotes_a_broker(broker_id: int) -> None:
     brokers = Brokers()
-    brokers.register(0, A, connection=2, version=DataVersion(7, 2, 7))
-    answer = brokers.register(broker_id, A, connection=1, version=DataVersion(6, 2, 6))
+    brokers.register(
+        0, A, connection=2, version=DataVersion(counter=7, state_version=2, timestamp_ms=7)
+    )
+    answer = brokers.register(
+        broker_id, A, connection=1, version=DataVersion(counter=6, state_version=2, timestamp_ms=6)
+    )
     assert isinstance(answer, Refused)
     assert "late" in answer.reason
     assert brokers.addresses() == {0: A}
@@ -290,10 +307,14 @@ def test_a_heartbeat_that_waited_while_the_nameserver_was_stopped_is_not_of_the_
 
 def test_times_in_versions_do_not_decide_who_lives() -> None:
     brokers = Brokers()
-    brokers.register(0, A, connection=1, version=DataVersion(5, 0, 2_000_000_000_000))
+    brokers.register(
+        0, A, connection=1, version=DataVersion(counter=5, timestamp_ms=2_000_000_000_000)
+    )
     # The clock of the broker stepped back; it lost its files and counts from 0 again.
-    brokers.register(0, A, connection=2, version=DataVersion(0, 0, 1), topics=("refunds", "x"))
-    assert brokers.table.version("broker-a", A) == DataVersion(0, 0, 1)
+    brokers.register(
+        0, A, connection=2, version=DataVersion(timestamp_ms=1), topics=("refunds", "x")
+    )
+    assert brokers.table.version("broker-a", A) == DataVersion(timestamp_ms=1)
     assert "refunds" in brokers.table.topics().topics
 
 
@@ -361,7 +382,7 @@ def test_a_wiped_permission_stays_until_the_topics_of_the_master_change() -> Non
     assert brokers.table.wipe_write_permission("broker-a") == 2
     brokers.register(0, A, connection=1)
     assert brokers.route() == ({0: A}, 4)
-    brokers.register(0, A, connection=1, version=DataVersion(2, 0, 2))
+    brokers.register(0, A, connection=1, version=DataVersion(counter=2, timestamp_ms=2))
     assert brokers.route() == ({0: A}, 6)
     assert brokers.table.add_write_permission("broker-a") == 2
     assert brokers.table.add_write_permission("broker-b") == 0
@@ -375,7 +396,7 @@ FULL = ("orders", "payments", "refunds", "returns")
 def send_batches(brokers: Brokers, counter: int, queues: int = 4) -> None:
     for batch in (FULL[:2], FULL[2:]):
         brokers.register(
-            0, A, connection=1, version=DataVersion(counter), topics=batch, queues=queues
+            0, A, connection=1, version=DataVersion(counter=counter), topics=batch, queues=queues
         )
 
 
@@ -394,7 +415,7 @@ def test_every_batch_of_one_version_is_taken() -> None:
 def test_a_batch_of_a_version_that_was_taken_before_is_taken() -> None:
     brokers = Brokers()
     send_batches(brokers, 1)
-    brokers.register(0, A, connection=1, version=DataVersion(2), topics=FULL[:2], queues=8)
+    brokers.register(0, A, connection=1, version=DataVersion(counter=2), topics=FULL[:2], queues=8)
     send_batches(brokers, 2, queues=8)
     assert [read_queues(brokers, topic) for topic in FULL] == [8, 8, 8, 8]
 
@@ -404,7 +425,7 @@ def test_mappings_that_come_with_the_last_batch_are_taken() -> None:
     send_batches(brokers, 1)
     mapping = {"topic": "static", "bname": "broker-a", "totalQueues": 4, "epoch": 1}
     topics = {name: TopicConfig(name, 4, 4, 6) for name in ("static", "orders")}
-    table = TopicTable(DataVersion(1), topics, mappings={"static": mapping})
+    table = TopicTable(DataVersion(counter=1), topics, mappings={"static": mapping})
     header = Registration("east", "broker-a", 0, A, acting_master=True)
     brokers.table.register(
         header, RegisterBrokerBody(table, ()), connection=1, now_ms=brokers.now_ms
@@ -417,7 +438,7 @@ def test_mappings_that_come_with_the_last_batch_are_taken() -> None:
 def test_a_master_that_comes_back_in_batches_has_all_its_permissions_again() -> None:
     brokers = Brokers()
     send_batches(brokers, 1)
-    brokers.register(1, B, connection=2, version=DataVersion(1), topics=FULL)
+    brokers.register(1, B, connection=2, version=DataVersion(counter=1), topics=FULL)
     brokers.table.connection_closed(1)
     assert [brokers.route(topic) for topic in FULL] == [({0: B}, 4)] * 4
     send_batches(brokers, 1)
@@ -441,7 +462,7 @@ def test_no_batch_removes_the_topics_of_the_others() -> None:
     for counter, pause_ms in enumerate((30_000, 30_000, 119_000, 150_000, 30_000)):
         brokers.now_ms += pause_ms
         for batch in (FULL[:2], FULL[2:], FULL[3:]):
-            version = DataVersion(counter)
+            version = DataVersion(counter=counter)
             brokers.register(
                 0, A, connection=1, version=version, topics=batch, timeout_ms=1_000_000
             )
@@ -488,7 +509,7 @@ def test_mappings_of_a_static_topic_are_shown_until_the_topic_is_deleted() -> No
     table = RouteTable()
     mapping = {"topic": "static", "bname": "broker-a", "totalQueues": 4, "epoch": 1}
     topics = TopicTable(
-        DataVersion(1),
+        DataVersion(counter=1),
         {name: TopicConfig(name, 4, 4, 6) for name in ("static", "orders")},
         mappings={"static": mapping},
     )

@@ -30,7 +30,8 @@ from tests.support.nameserver_host import registration
 
 PLACE = "10.0.0.1:9876"
 TABLE = TopicTable(
-    DataVersion(1, 0, 1), {name: TopicConfig(name, 4, 4, 6) for name in ("orders", "payments")}
+    DataVersion(counter=1, timestamp_ms=1),
+    {name: TopicConfig(name, 4, 4, 6) for name in ("orders", "payments")},
 )
 SCAN_MS = 500
 

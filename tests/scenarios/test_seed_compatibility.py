@@ -20,7 +20,8 @@ from tests.support.nameserver_host import FakeHost, registration
 GROUP_TOPIC = "rmq_sys_broker-a"
 """The topic by whose route a broker of 5.x finds its group at a nameserver before 5.0."""
 TABLE = TopicTable(
-    DataVersion(1, 0, 1), {name: TopicConfig(name, 4, 4, 6) for name in ("orders", GROUP_TOPIC)}
+    DataVersion(counter=1, timestamp_ms=1),
+    {name: TopicConfig(name, 4, 4, 6) for name in ("orders", GROUP_TOPIC)},
 )
 MASTER, SLAVE = "10.0.0.1:10911", "10.0.0.2:10911"
 EXPIRY_S = 120

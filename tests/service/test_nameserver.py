@@ -34,7 +34,8 @@ from tests.support.waiting import WAIT_S, until
 
 LOCAL: Mapping[str, Any] = {"bind_address": "127.0.0.1", "listen_port": 0}
 TABLE = TopicTable(
-    DataVersion(1, 0, 1), {name: TopicConfig(name, 4, 4, 6) for name in ("orders", "payments")}
+    DataVersion(counter=1, timestamp_ms=1),
+    {name: TopicConfig(name, 4, 4, 6) for name in ("orders", "payments")},
 )
 BROKER = {
     "brokerName": "broker-a",

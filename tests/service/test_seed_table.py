@@ -40,7 +40,8 @@ from tests.support.waiting import WAIT_S, until
 _SINCE_5_0 = (RequestCode.BROKER_HEARTBEAT, RequestCode.GET_BROKER_MEMBER_GROUP)
 _PLACES = {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
 _TABLE = TopicTable(
-    DataVersion(1, 0, 1), {name: TopicConfig(name, 4, 4, 6) for name in ("orders", "payments")}
+    DataVersion(counter=1, timestamp_ms=1),
+    {name: TopicConfig(name, 4, 4, 6) for name in ("orders", "payments")},
 )
 
 

@@ -141,10 +141,14 @@ def test_each_change_of_topics_and_groups_steps_their_version() -> None:
     here = tables()
     here.lead(5)
     here.set_topic(TopicConfig("T"))
-    assert here.topic_table().data_version == DataVersion(5, 77, 2)
+    assert here.topic_table().data_version == DataVersion(
+        state_version=5, timestamp_ms=77, counter=2
+    )
     here.set_group(GroupConfig("g"))
     here.remove_group("g", with_offsets=False)
-    assert here.group_table() == GroupTable(data_version=DataVersion(5, 77, 3))
+    assert here.group_table() == GroupTable(
+        data_version=DataVersion(state_version=5, timestamp_ms=77, counter=3)
+    )
 
 
 def test_clearing_one_forbidden_topic_leaves_the_others_forbidden() -> None:
@@ -173,7 +177,8 @@ def test_delay_offsets_step_their_version_every_200_steps() -> None:
     for number in range(200):
         assert here.versions()["delays"].counter == 0
         here.set_delays({1: number + 1}, number)
-    assert here.delays.table() == DelayOffsets({1: 200}, DataVersion(0, 77, 1), {}, 199)
+    version = DataVersion(timestamp_ms=77, counter=1)
+    assert here.delays.table() == DelayOffsets({1: 200}, version, log_offset=199)
 
 
 # -- changes

@@ -94,7 +94,9 @@ DELAY_OFFSETS_5_3 = """{
 	"offsetTable":{1:5,18:7
 	}
 }"""
-DELAY_OFFSETS = DelayOffsets({1: 5, 18: 7}, DataVersion(2, 1795245035500, 7))
+DELAY_OFFSETS = DelayOffsets(
+    {1: 5, 18: 7}, DataVersion(state_version=2, timestamp_ms=1795245035500, counter=7)
+)
 
 
 def config_file(root: Path, name: str) -> Path:
@@ -183,12 +185,14 @@ def test_members_nobody_knows_survive_a_save() -> None:
     )
 )
 def test_any_offsets_read_back(offsets: dict[str, dict[int, int]]) -> None:
-    table = ConsumerOffsets(offsets, DataVersion(1, 2, 3))
+    table = ConsumerOffsets(offsets, DataVersion(state_version=1, timestamp_ms=2, counter=3))
     assert ConsumerOffsets.from_json(table.to_json()) == table
 
 
 def test_next_version_counts_and_carries_the_time() -> None:
-    assert DataVersion(0, 5, 7).next(now_ms=9, state_version=2) == DataVersion(2, 9, 8)
+    assert DataVersion(timestamp_ms=5, counter=7).next(now_ms=9, state_version=2) == DataVersion(
+        state_version=2, timestamp_ms=9, counter=8
+    )
 
 
 def test_missing_files_are_an_empty_table(tmp_path: Path) -> None:

@@ -95,12 +95,17 @@ def test_wrong_member_of_a_group_table_is_named(text: str, message: str) -> None
 
 
 def test_versions_are_ordered_by_state_then_counter_then_time() -> None:
-    versions = [DataVersion(1, 5, 0), DataVersion(0, 9, 9), DataVersion(0, 8, 9), DataVersion(1)]
+    versions = [
+        DataVersion(state_version=1, timestamp_ms=5),
+        DataVersion(timestamp_ms=9, counter=9),
+        DataVersion(timestamp_ms=8, counter=9),
+        DataVersion(state_version=1),
+    ]
     assert sorted(versions, key=lambda each: each.order) == [
-        DataVersion(0, 8, 9),
-        DataVersion(0, 9, 9),
-        DataVersion(1),
-        DataVersion(1, 5, 0),
+        DataVersion(timestamp_ms=8, counter=9),
+        DataVersion(timestamp_ms=9, counter=9),
+        DataVersion(state_version=1),
+        DataVersion(state_version=1, timestamp_ms=5),
     ]
 
 
@@ -111,7 +116,7 @@ def test_offset_table_takes_a_version_step_every_500_commits() -> None:
         table.commit("T@G", 0, number, now_ms=40)
     assert table.version == DataVersion()
     table.commit("T@G", 1, 3, now_ms=50)
-    assert table.version == DataVersion(7, 50, 1)
+    assert table.version == DataVersion(state_version=7, timestamp_ms=50, counter=1)
     assert table.snapshot().offsets == {"T@G": {0: 498, 1: 3}}
 
 
@@ -120,7 +125,9 @@ def test_snapshot_of_offsets_does_not_change_with_the_table() -> None:
     before = table.snapshot()
     table.commit("T@G", 0, 2, now_ms=1)
     assert before.offsets == {"T@G": {0: 1}}
-    assert table.snapshot() == ConsumerOffsets({"T@G": {0: 2}}, DataVersion(0, 1, 1))
+    assert table.snapshot() == ConsumerOffsets(
+        {"T@G": {0: 2}}, DataVersion(timestamp_ms=1, counter=1)
+    )
     assert table.snapshot() is table.snapshot()
 
 
@@ -128,7 +135,7 @@ def test_removed_offsets_are_gone_and_step_the_version() -> None:
     table = OffsetTable(ConsumerOffsets({"T@G": {0: 1}, "U@G": {0: 1}}), commits_per_version=500)
     table.remove(("T@G",), now_ms=9)
     assert table.keys() == ("U@G",)
-    assert table.version == DataVersion(0, 9, 1)
+    assert table.version == DataVersion(timestamp_ms=9, counter=1)
 
 
 def test_changed_topic_is_written_with_its_new_values() -> None:

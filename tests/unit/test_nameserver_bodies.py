@@ -90,7 +90,7 @@ def test_small_tables_are_read_back() -> None:
 def test_a_registration_is_read_and_written_as_java_has_it() -> None:
     body = RegisterBrokerBody.decode(REGISTER_JSON, compressed=False, version=479)
     assert body.filter_servers == ()
-    assert body.table.version == DataVersion(5, 3, 1700000000000)
+    assert body.table.version == DataVersion(counter=5, state_version=3, timestamp_ms=1700000000000)
     assert body.table.topics == {"TopicTest": TopicConfig("TopicTest", 4, 4, 6)}
     assert fastjson.loads(body.encode()) == fastjson.loads(REGISTER_JSON)
 
@@ -106,14 +106,14 @@ def test_missing_parts_of_a_registration_have_the_defaults_of_java() -> None:
 def test_a_sender_before_3_0_11_registers_a_bare_topic_table() -> None:
     bare = b'{"dataVersion":{"counter":2,"timestamp":1},"topicConfigTable":{"T":{"perm":6}}}'
     body = RegisterBrokerBody.decode(bare, compressed=False, version=36)
-    assert body.table.version == DataVersion(2, 0, 1)
+    assert body.table.version == DataVersion(counter=2, timestamp_ms=1)
     assert set(body.table.topics) == {"T"}
     assert body.filter_servers is None
 
 
 MAPPED = RegisterBrokerBody(
     TopicTable(
-        DataVersion(1, 2, 3),
+        DataVersion(counter=1, state_version=2, timestamp_ms=3),
         {
             "T": TopicConfig("T", 1, 2, 6, attributes={"message.type": "FIFO AND MORE"}),
             "U": TopicConfig("U", 4, 4, 4),

@@ -92,7 +92,7 @@ class ChangeBody:
 def _version(versions: Mapping[str, Any], name: str) -> DataVersion:
     fields = object_of(versions.get(name), name)
     return DataVersion(
-        integer_at(fields, "stateVersion", 0),
-        integer_at(fields, "timestamp", 0),
-        integer_at(fields, "counter", 0),
+        state_version=integer_at(fields, "stateVersion", 0),
+        timestamp_ms=integer_at(fields, "timestamp", 0),
+        counter=integer_at(fields, "counter", 0),
     )

@@ -12,7 +12,7 @@ from rmqstore.remoting.bodies.values import integer_at, object_of
 __all__ = ["DataVersion"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion:
     """The version of a table. Two versions are equal when all three numbers are."""
 
@@ -29,9 +29,9 @@ class DataVersion:
         """
         fields = object_of(value, "DataVersion")
         return cls(
-            integer_at(fields, "counter", 0),
-            integer_at(fields, "stateVersion", 0),
-            integer_at(fields, "timestamp", 0),
+            counter=integer_at(fields, "counter", 0),
+            state_version=integer_at(fields, "stateVersion", 0),
+            timestamp_ms=integer_at(fields, "timestamp", 0),
         )
 
     @property

@@ -111,4 +111,8 @@ class OffsetTable:
         steps = self._commits // self._commits_per_version
         if not steps:
             return self._base
-        return DataVersion(self._state_version, self._last_ms, self._base.counter + steps)
+        return DataVersion(
+            state_version=self._state_version,
+            timestamp_ms=self._last_ms,
+            counter=self._base.counter + steps,
+        )

@@ -9,7 +9,7 @@ from rmqstore.store.metadata.members import Members
 __all__ = ["DataVersion", "version_members", "version_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataVersion:
     """The version of a table. RocketMQ compares all three parts for equality."""
 
@@ -24,14 +24,18 @@ class DataVersion:
 
     def next(self, *, now_ms: int, state_version: int = 0) -> DataVersion:
         """Return the version after a change at *now_ms*."""
-        return DataVersion(state_version, now_ms, self.counter + 1)
+        return DataVersion(
+            state_version=state_version, timestamp_ms=now_ms, counter=self.counter + 1
+        )
 
 
 def version_of(members: Members) -> DataVersion:
     """Return the version of a table, taken from its member dataVersion."""
     version = members.child("dataVersion")
     return DataVersion(
-        version.take("stateVersion", 0), version.take("timestamp", 0), version.take("counter", 0)
+        state_version=version.take("stateVersion", 0),
+        timestamp_ms=version.take("timestamp", 0),
+        counter=version.take("counter", 0),
     )
 
 
