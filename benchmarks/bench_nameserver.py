@@ -21,8 +21,8 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.remoting_link import Link, Server, add_options, chosen
+from rmqstore.data_version import DataVersion
 from rmqstore.errors import RemotingError
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqstore.broker.membership.roles import Role
+from rmqstore.data_version import DataVersion
 from rmqstore.permissions import PERM_READ_WRITE
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody, body_crc32
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rmqstore.remoting.bodies.data_version import DataVersion
+from rmqstore.data_version import DataVersion
 from rmqstore.remoting.bodies.route import MASTER_ID, BrokerData, QueueData
 
 __all__ = ["TIMEOUT_MS", "Clock", "Group", "Member", "Members"]

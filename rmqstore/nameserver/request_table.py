@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rmqstore.data_version import DataVersion
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.data_version import DataVersion
+from rmqstore.remoting.bodies.data_version import data_version_of
 from rmqstore.remoting.bodies.properties import settings_of
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.bodies.values import object_of, texts_of
@@ -33,7 +34,7 @@ __all__ = ["ROWS"]
 
 
 def _version(body: bytes) -> DataVersion:
-    return DataVersion.of(fastjson.loads(body or b"null"))
+    return data_version_of(fastjson.loads(body or b"null"))
 
 
 def _route(body: bytes) -> TopicRoute:

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from rmqstore.config import NameserverConfig, format_properties, parse_properties
+from rmqstore.data_version import DataVersion
 from rmqstore.errors import ConfigError, DiskError, RemotingFrameError, RequestRefused
 from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.request_table import ROWS
 from rmqstore.nameserver.routes import Effect, Refused, Registration, RouteTable
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody, body_crc32
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.bodies.tables import KvTable, TopicList

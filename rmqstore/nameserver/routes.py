@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rmqstore.data_version import DataVersion
 from rmqstore.nameserver.members import TIMEOUT_MS, Clock, Group, Member, Members
 from rmqstore.permissions import PERM_READ_WRITE, PERM_WRITE
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody
 from rmqstore.remoting.bodies.route import (
     MASTER_ID,

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rmqstore.data_version import DataVersion
 from rmqstore.permissions import PERM_WRITE
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody
 from rmqstore.remoting.bodies.route import MASTER_ID, TopicRoute
 from rmqstore.remoting.codes import RequestCode, ResponseCode

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from rmqstore.config import NameserverConfig
+from rmqstore.data_version import DataVersion
 from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.net.loop_thread import LoopThread
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.topic_config import TopicTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode

@@ -22,11 +22,11 @@ from typer.testing import CliRunner
 from rmqstore.cli import top as top_module
 from rmqstore.cli.app import app
 from rmqstore.config import NameserverConfig
+from rmqstore.data_version import DataVersion
 from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.net.loop_thread import LoopThread
 from rmqstore.remoting.bodies.controller import ReplicasInfo, ReplicaState, sync_state_data
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.topic_config import TopicTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode

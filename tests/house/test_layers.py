@@ -27,6 +27,7 @@ LAYERS = {
     "rmqstore.queue_units": 1,
     "rmqstore.checkpoint": 1,
     "rmqstore.compression": 1,
+    "rmqstore.data_version": 1,
     "rmqstore.epochs": 1,
     "rmqstore.forks": 1,
     "rmqstore.index_layout": 1,

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from rmqstore.data_version import DataVersion
 from rmqstore.nameserver.routes import (
     Effect,
     NotifyMinBrokerId,
@@ -16,7 +17,6 @@ from rmqstore.nameserver.routes import (
     RouteOptions,
     RouteTable,
 )
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody
 from rmqstore.remoting.bodies.route import QueueData
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmqstore.data_version import DataVersion
 from rmqstore.nameserver.routes import Registration, RouteOptions
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.topic_config import TopicTable
 
 WRITE, READ = 2, 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqstore.data_version import DataVersion
 from rmqstore.nameserver.routes import (
     CloseConnection,
     NotifyMinBrokerId,
@@ -13,7 +14,6 @@ from rmqstore.nameserver.routes import (
     RouteOptions,
     RouteTable,
 )
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import RegisterBrokerBody
 from rmqstore.remoting.bodies.route import QueueData
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable

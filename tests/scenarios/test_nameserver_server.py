@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from rmqstore.config import NameserverConfig
+from rmqstore.data_version import DataVersion
 from rmqstore.errors import DiskError
 from rmqstore.nameserver.kv import KvConfig
 from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.identity_log import IdentityLog
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from rmqstore.config import NameserverConfig
+from rmqstore.data_version import DataVersion
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
 from rmqstore.remoting.codes import RequestCode, ResponseCode

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from rmqstore.config import NameserverConfig, parse_properties
+from rmqstore.data_version import DataVersion
 from rmqstore.errors import ArgumentError, ConfigError, CorruptionError
 from rmqstore.nameserver import kv_file
 from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
-from rmqstore.remoting.bodies.data_version import DataVersion
+from rmqstore.remoting.bodies.data_version import data_version_of
 from rmqstore.remoting.bodies.route import QueueData, TopicRoute
 from rmqstore.remoting.bodies.tables import KvTable, TopicList
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
@@ -170,7 +171,7 @@ def test_versions_tell_whether_a_broker_must_register_again() -> None:
             await peer.register(0, "10.0.0.1:1")
             same = await peer.call(RequestCode.QUERY_DATA_VERSION, version, **BROKER)
             assert same.ext_fields == {"changed": "false"}
-            assert DataVersion.of(fastjson.loads(same.body)) == TABLE.version
+            assert data_version_of(fastjson.loads(same.body)) == TABLE.version
             await peer.call(RequestCode.UNREGISTER_BROKER, **BROKER)
             assert await peer.route("orders") is None
 

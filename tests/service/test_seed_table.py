@@ -19,11 +19,11 @@ import pytest
 
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerRole, NameserverConfig
+from rmqstore.data_version import DataVersion
 from rmqstore.nameserver.requests import Requests
 from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.route import TopicRoute
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
 from rmqstore.remoting.client import RemotingClient

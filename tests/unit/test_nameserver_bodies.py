@@ -7,10 +7,10 @@ import zlib
 
 import pytest
 
+from rmqstore.data_version import DataVersion
 from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.cluster import BrokerMemberGroup, ClusterInfo
-from rmqstore.remoting.bodies.data_version import DataVersion
 from rmqstore.remoting.bodies.registration import (
     INFLATED_BYTES_MAX,
     RegisterBrokerBody,

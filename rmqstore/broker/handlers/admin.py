@@ -14,7 +14,6 @@ from rmqstore.remoting.codes import VERSION, RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import ConfigVersionResponseHeader
 from rmqstore.remoting.requests import Call, Handler
-from rmqstore.store.metadata.version import version_members
 from rmqstore.store.retention import DiskUse
 
 __all__ = ["AdminRequests"]
@@ -59,9 +58,7 @@ class AdminRequests:
 
     def _config(self, call: Call[Any, bytes]) -> Frame:
         version = self._context.metadata.tables.topics_version
-        header = ConfigVersionResponseHeader(
-            version=fastjson.dumps(version_members(version)).decode()
-        )
+        header = ConfigVersionResponseHeader(version=fastjson.dumps(version.to_json()).decode())
         body = self._context.config.to_properties().encode()
         return call.respond(ResponseCode.SUCCESS, fields=header.to_fields(), body=body)
 

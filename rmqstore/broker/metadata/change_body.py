@@ -17,9 +17,9 @@ from rmqstore.broker.metadata.changes import Entry
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.values import integer_at, list_of, object_of
+from rmqstore.remoting.bodies.data_version import data_version_of
+from rmqstore.remoting.bodies.values import list_of, object_of
 from rmqstore.store.metadata import DataVersion
-from rmqstore.store.metadata.version import version_members
 
 __all__ = ["SIZE_MAX", "ChangeBody"]
 
@@ -53,7 +53,9 @@ class ChangeBody:
                 )
             entries.append((Entry(parts[0], parts[1]), parts[2]))
         versions = object_of(fields.get("versions"), "versions")
-        return cls(tuple(entries), {name: _version(versions, name) for name in versions})
+        return cls(
+            tuple(entries), {name: data_version_of(versions[name], name) for name in versions}
+        )
 
     @property
     def changed_topics(self) -> list[str]:
@@ -70,7 +72,7 @@ class ChangeBody:
         return fastjson.dumps(
             {
                 "entries": [[entry.table, entry.key, value] for entry, value in self.entries],
-                "versions": {name: version_members(each) for name, each in self.versions.items()},
+                "versions": {name: each.to_json() for name, each in self.versions.items()},
             }
         )
 
@@ -87,12 +89,3 @@ class ChangeBody:
             raise RemotingFrameError(f"a change of the master cannot be read: {error}") from error
         tables.take_versions(self.versions)
         return changed
-
-
-def _version(versions: Mapping[str, Any], name: str) -> DataVersion:
-    fields = object_of(versions.get(name), name)
-    return DataVersion(
-        state_version=integer_at(fields, "stateVersion", 0),
-        timestamp_ms=integer_at(fields, "timestamp", 0),
-        counter=integer_at(fields, "counter", 0),
-    )

@@ -29,7 +29,6 @@ from rmqstore.store.metadata import (
     TopicTable,
     batch_queue_count,
 )
-from rmqstore.store.metadata.version import version_members
 
 __all__ = ["Call", "TakenTables", "first_page_of_topics", "take_tables"]
 
@@ -173,7 +172,7 @@ async def _paged(
     for _ in range(_PAGES_MAX):
         if total is None or size_of(table) >= total:
             return table
-        version = fastjson.dumps(version_members(table.data_version)).decode()
+        version = fastjson.dumps(table.data_version.to_json()).decode()
         more, total = await page(size_of(table), version)
         if more.data_version != table.data_version:
             table = more

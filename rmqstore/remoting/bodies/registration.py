@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.data_version import DataVersion
+from rmqstore.remoting.bodies.data_version import data_version_of
 from rmqstore.remoting.bodies.topic_config import TopicConfig, TopicTable
 from rmqstore.remoting.bodies.values import object_of, texts_of
 
@@ -92,7 +92,7 @@ class RegisterBrokerBody:
     def _inflated(cls, body: bytes, *, version: int) -> RegisterBrokerBody:
         content = _inflate(body)
         parts = _Parts(content)
-        data_version = DataVersion.of(fastjson.loads(parts.next("DataVersion")))
+        data_version = data_version_of(fastjson.loads(parts.next("DataVersion")))
         topics: dict[str, TopicConfig] = {}
         for part in parts.list("topics"):
             topic = TopicConfig.from_text(_text(part))

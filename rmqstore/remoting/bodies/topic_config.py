@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.arguments import INT32_MAX, shown
+from rmqstore.data_version import DataVersion
 from rmqstore.errors import RemotingFrameError
 from rmqstore.permissions import PERM_READ_WRITE
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.data_version import DataVersion
+from rmqstore.remoting.bodies.data_version import data_version_of
 from rmqstore.remoting.bodies.values import boolean_at, integer_at, object_of, text_at
 
 __all__ = ["TOPIC_UNIT", "TOPIC_UNIT_SUB", "TopicConfig", "TopicTable"]
@@ -124,9 +125,9 @@ class TopicTable:
         topics = object_of(fields.get("topicConfigTable"), "topicConfigTable")
         mappings = object_of(fields.get("topicQueueMappingInfoMap"), "topicQueueMappingInfoMap")
         return cls(
-            DataVersion.of(fields.get("dataVersion")),
+            data_version_of(fields.get("dataVersion")),
             {name: TopicConfig.of(topic, name) for name, topic in topics.items()},
-            DataVersion.of(fields.get("mappingDataVersion")),
+            data_version_of(fields.get("mappingDataVersion")),
             {name: object_of(each, name) for name, each in mappings.items()},
         )
 

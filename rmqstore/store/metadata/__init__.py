@@ -18,6 +18,7 @@ place.
 
 from __future__ import annotations
 
+from rmqstore.data_version import DataVersion
 from rmqstore.store.metadata.groups import FORBIDDEN_READ, GroupConfig, GroupTable
 from rmqstore.store.metadata.offset_table import OffsetTable
 from rmqstore.store.metadata.offsets import (
@@ -28,7 +29,6 @@ from rmqstore.store.metadata.offsets import (
 )
 from rmqstore.store.metadata.request_modes import RequestMode, RequestModes
 from rmqstore.store.metadata.topics import TopicConfig, TopicTable, batch_queue_count
-from rmqstore.store.metadata.version import DataVersion
 
 __all__ = [
     "FORBIDDEN_READ",

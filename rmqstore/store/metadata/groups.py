@@ -7,9 +7,10 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from rmqstore import arguments
+from rmqstore.data_version import DataVersion
 from rmqstore.store.metadata.members import Members
 from rmqstore.store.metadata.table import Table
-from rmqstore.store.metadata.version import DataVersion, version_members, version_of
+from rmqstore.store.metadata.version import version_of
 
 __all__ = ["FORBIDDEN_READ", "GroupConfig", "GroupTable"]
 
@@ -125,7 +126,7 @@ class GroupTable(Table):
     def _members(self) -> dict[str, Any]:
         return {
             **self.others,
-            "dataVersion": version_members(self.data_version),
+            "dataVersion": self.data_version.to_json(),
             "forbiddenTable": self.forbidden,
             "subscriptionGroupTable": {name: each.members() for name, each in self.groups.items()},
         }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+from rmqstore.data_version import DataVersion
 from rmqstore.store.metadata.offsets import ConsumerOffsets, offsets_key
-from rmqstore.store.metadata.version import DataVersion
 
 __all__ = ["OffsetTable"]
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from rmqstore.data_version import DataVersion
 from rmqstore.store.folder import FolderLike
 from rmqstore.store.metadata.members import Members
 from rmqstore.store.metadata.table import Table
-from rmqstore.store.metadata.version import DataVersion, version_members, version_of
+from rmqstore.store.metadata.version import version_of
 
 __all__ = ["ConsumerOffsets", "DelayOffsets", "load_consumer_offsets", "offsets_key"]
 
@@ -52,7 +53,7 @@ class ConsumerOffsets(Table):
         return cls(offsets, version, members.rest())
 
     def _members(self) -> dict[str, Any]:
-        version = version_members(self.data_version)
+        version = self.data_version.to_json()
         return {**self.others, "dataVersion": version, "offsetTable": self.offsets}
 
 
@@ -84,7 +85,7 @@ class DelayOffsets(Table):
         )
 
     def _members(self) -> dict[str, Any]:
-        version = version_members(self.data_version)
+        version = self.data_version.to_json()
         members = {**self.others, "dataVersion": version, "offsetTable": self.offsets}
         return members if self.log_offset is None else {**members, _LOG_OFFSET: self.log_offset}
 

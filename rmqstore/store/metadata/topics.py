@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from rmqstore import arguments
+from rmqstore.data_version import DataVersion
 from rmqstore.errors import UnsupportedStoreError
 from rmqstore.permissions import PERM_READ_WRITE
 from rmqstore.store.metadata.json_text import Printed, pretty
 from rmqstore.store.metadata.members import Members
 from rmqstore.store.metadata.table import Table
-from rmqstore.store.metadata.version import DataVersion, version_members, version_of
+from rmqstore.store.metadata.version import version_of
 
 __all__ = ["TopicConfig", "TopicTable", "batch_queue_count"]
 
@@ -132,7 +133,7 @@ class TopicTable(Table):
         return self._with_table({name: topic.members() for name, topic in self.topics.items()})
 
     def _with_table(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        version = version_members(self.data_version)
+        version = self.data_version.to_json()
         return {**self.others, "dataVersion": version, "topicConfigTable": table}
 
 
