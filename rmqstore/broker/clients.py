@@ -51,6 +51,14 @@ class ConsumerGroup:
     members: dict[Peer, Client] = field(default_factory=dict)
     """By connection, in the order in which they came."""
     fingerprint: int = 0
+    wanted: dict[Peer, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    """What each member said last that it subscribes to: topics and expressions."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether members subscribe to different messages: each then gets queues with messages that
+        the broker filters for another one."""
+        return len(set(self.wanted.values())) > 1
 
 
 class ClientTable:
@@ -126,6 +134,9 @@ class ClientTable:
             group.consume_type = data.consume_type
             group.message_model = data.message_model
             group.consume_from = data.consume_from
+            group.wanted[client.connection] = frozenset(
+                (each.topic, each.expression) for each in data.subscriptions
+            )
             is_changed |= _subscribe(group.subscriptions, data.subscriptions)
         return _change_of(group) if is_changed else None
 
@@ -177,6 +188,7 @@ class ClientTable:
             return ()
         group = self._consumers[name]
         del group.members[connection]
+        group.wanted.pop(connection, None)
         if not group.members:
             del self._consumers[name]
             return ()
@@ -186,6 +198,11 @@ class ClientTable:
     def consumer_groups(self) -> Iterator[ConsumerGroup]:
         """Iterate over the consumer groups that have members."""
         yield from self._consumers.values()
+
+    @property
+    def mixed_groups(self) -> tuple[str, ...]:
+        """The groups whose members subscribe to different messages, sorted."""
+        return tuple(sorted(name for name, each in self._consumers.items() if each.is_mixed))
 
 
 def _subscribe(

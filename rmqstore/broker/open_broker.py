@@ -72,6 +72,8 @@ class BrokerStatus:
     task_failures: tuple[TaskFailure, ...]
     troubles: Mapping[str, str]
     """By the name of a service, why it failed to start or to stop; such a call is repeated."""
+    mixed_groups: tuple[str, ...]
+    """The consumer groups whose members subscribe to different messages, and miss some of them."""
 
 
 class OpenBroker:
@@ -326,6 +328,7 @@ class OpenBroker:
             connections=server.connections,
             task_failures=(*self._tasks.failures, *server.task_failures),
             troubles=self.services.troubles,
+            mixed_groups=self.clients.table.mixed_groups,
         )
 
     def families(self) -> Iterator[Family]:

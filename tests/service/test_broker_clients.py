@@ -77,6 +77,23 @@ async def test_members_of_a_group_are_notified_of_who_comes_and_goes(tmp_path: P
 
 
 @on_loop
+async def test_group_with_different_subscriptions_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = Consumer(), Consumer()
+    async with Broker(broker_config(tmp_path)) as broker, first.client, second.client:
+        for _ in range(2):
+            await first.beat(broker, "c1", "cg", tags="a")
+            await second.beat(broker, "c2", "cg", tags="b")
+        assert broker.status().mixed_groups == ("cg",)
+        said = [each.getMessage() for each in caplog.records if "different" in each.getMessage()]
+        assert len(said) == 1
+        assert said[0].endswith("c1: T a; c2: T b")
+        await second.beat(broker, "c2", "cg", tags="a")
+        assert broker.status().mixed_groups == ()
+
+
+@on_loop
 async def test_group_whose_notices_are_off_gets_none(tmp_path: Path) -> None:
     consumer = Consumer()
     async with Broker(broker_config(tmp_path)) as broker, consumer.client:

@@ -537,6 +537,21 @@ def test_commit_that_names_nothing_is_refused(
     assert caught.value.code == code
 
 
+def test_offset_past_the_end_of_its_queue_is_taken_and_reported_once(
+    core: Core, caplog: pytest.LogCaptureFixture
+) -> None:
+    operations = OffsetOperations(core)
+    assert operations.commit(of_group(), 0)
+    assert not caplog.records
+    for _ in range(2):
+        assert operations.commit(of_group(), 5)
+    assert [each.getMessage() for each in caplog.records] == [
+        "the group G commits offset 5 of queue 0 of topic T, whose next message has offset 0: it "
+        "skips 5 messages; reset the group if that is not wanted"
+    ]
+    assert operations.query(of_group()) == 5
+
+
 def test_negative_queue_has_no_offset(core: Core) -> None:
     with pytest.raises(RequestRefused, match="numbered from 0"):
         OffsetOperations(core).query(of_group(-1))

@@ -94,3 +94,17 @@ def test_connection_cannot_fill_the_table_with_groups() -> None:
     assert [each.name for each in table.consumer_groups()] == ["0"]
     assert table.producers("0")
     assert not table.producers("1")
+
+
+def test_group_whose_members_want_different_messages_is_mixed() -> None:
+    table = ClientTable()
+    table.register_consumer(consumer("T", "U"), client("a"))
+    table.register_consumer(consumer("U", "T", version=7), client("b"))
+    table.register_consumer(consumer("V", group="h"), client("b"))
+    assert table.mixed_groups == ()
+    table.register_consumer(consumer("T"), client("b"))
+    assert table.mixed_groups == ("g",)
+    table.register_consumer(consumer(), client("b"), keeps_subscriptions=True)
+    assert table.mixed_groups == ("g",)
+    table.forget(client("b").connection)
+    assert table.mixed_groups == ()

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from rmqstore.broker.clients import Change, Client, ClientTable
+from rmqstore.broker.clients import Change, Client, ClientTable, ConsumerGroup
 from rmqstore.broker.context import Context
 from rmqstore.errors import RequestRefused
 from rmqstore.net.addresses import format_address
@@ -47,6 +47,8 @@ class ClientRequests:
         self._context = context
         self._clients = clients
         self._known: set[Peer] = set()
+        self._mixed: set[str] = set()
+        """The groups that are reported as mixed."""
         self._changes: dict[str, Change] = {}
         self._notice: Timer | None = None
         self._scan: Timer | None = None
@@ -119,7 +121,22 @@ class ClientRequests:
         )
         if change is not None and group.notices_enabled:
             self._notify((change,))
+        self._report_mixed(consumer.group)
         return is_changed
+
+    def _report_mixed(self, name: str) -> None:
+        """Report once that the members of a group subscribe to different messages."""
+        group = self._clients.consumer_group(name)
+        if group is None or not group.is_mixed:
+            self._mixed.discard(name)
+        elif name not in self._mixed:
+            self._mixed.add(name)
+            self._context.log.warning(
+                "consumers of the group %s subscribe to different messages, and miss some of them; "
+                "give all members the same subscriptions: %s",
+                name,
+                "; ".join(sorted({_named(group, each) for each in group.members}))[:1000],
+            )
 
     def _heard(self, connection: Peer) -> None:
         self._clients.heard(connection, now_ms=self._context.now_ms())
@@ -218,3 +235,10 @@ class ClientRequests:
                 code=ResponseCode.SYSTEM_ERROR,
             )
         return call.respond(ResponseCode.SUCCESS)
+
+
+def _named(group: ConsumerGroup, member: Peer) -> str:
+    """Returns a member of a group with its subscriptions."""
+    wanted = sorted(group.wanted.get(member, ()))
+    topics = ", ".join(f"{topic} {expression or '*'}" for topic, expression in wanted)
+    return f"{group.members[member].client_id}: {topics or 'nothing'}"

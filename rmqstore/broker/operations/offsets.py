@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqstore.broker.operations.core import Core, refuse_negative
+from rmqstore.broker.operations.core import Core, ViewOf, refuse_negative
 from rmqstore.broker.operations.memory import bytes_in_memory
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
 
 __all__ = ["GroupQueue", "OffsetOperations", "Reset"]
+
+_PAST_END_MAX = 1000
+"""Reports of offsets past the end of a queue, since the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,9 @@ class OffsetOperations:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._bytes_in_memory = bytes_in_memory()
+        self._view = ViewOf(core)
+        self._past_end: set[GroupQueue] = set()
+        """Queues in which a group is reported as past the end."""
 
     def query(self, queue: GroupQueue, *, begins_at_zero: bool = True) -> int:
         """Return the next offset of a group in a queue.
@@ -87,7 +93,27 @@ class OffsetOperations:
                 f"{topic.read_queue_count} queues; give one of them, and an offset of 0 or more",
                 code=ResponseCode.INVALID_PARAMETER,
             )
+        self._report_past_end(queue, offset)
         return metadata.offsets.commit(queue.topic, queue.group, queue.queue, offset)
+
+    def _report_past_end(self, queue: GroupQueue, offset: int) -> None:
+        """Report once a group that commits an offset past the end of a queue, which is taken, as by
+        RocketMQ: it skips the messages that come next."""
+        if queue in self._past_end:
+            return
+        end = self._view().next_offset(queue.topic, queue.queue)
+        if offset > end and len(self._past_end) < _PAST_END_MAX:
+            self._past_end.add(queue)
+            self._core.log.warning(
+                "the group %s commits offset %d of queue %d of topic %s, whose next message has "
+                "offset %d: it skips %d messages; reset the group if that is not wanted",
+                queue.group,
+                offset,
+                queue.queue,
+                queue.topic,
+                end,
+                offset - end,
+            )
 
     async def reset(self, reset: Reset) -> dict[int, int]:
         """Set the offsets of a group on a topic; return them by queue. Raises RequestRefused, and

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.context import Context
 from rmqstore.broker.handlers.clients import ClientRequests
 from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.services.service import Service
+from rmqstore.net.metrics import Family, gauge
 from rmqstore.remoting.requests import Handler
 
 __all__ = ["Clients"]
@@ -30,6 +31,13 @@ class Clients(Service):
 
     async def stop(self) -> None:
         self._requests.stop()
+
+    def metrics(self) -> Iterable[Family]:
+        yield gauge(
+            "rmqstore_mixed_groups",
+            "consumer groups whose members subscribe to different messages",
+            [({}, len(self.table.mixed_groups))],
+        )
 
     def handlers(self) -> Mapping[int, Handler]:
         return self._requests.handlers()
