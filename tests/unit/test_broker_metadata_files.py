@@ -45,7 +45,9 @@ class Broker:
         self.role = Role(name="master", broker_id=0)
         self.is_leading = True
         self.parts = Parts(folder=disk.folder.at)
-        store = SimpleNamespace(path="store", end_offset=0, dispatched_offset=0, _declare=str)
+        store = SimpleNamespace(
+            path="store", end_offset=0, dispatched_offset=0, flushed_offset=0, _declare=str
+        )
         self.store: Any = SimpleNamespace(store=store)
         self.membership: Any = SimpleNamespace(
             possible_members=frozenset(),
