@@ -72,6 +72,8 @@ class ClientTable:
         self._groups_max = groups_max
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Peer, Client]] = {}
+        self._producer_ids: dict[str, Peer] = {}
+        """The newest connection of each producer, by the id of its client."""
         self._groups_of: dict[Peer, set[tuple[str, str]]] = {}
         """Of each connection: kind and name of its groups."""
         self._heard_ms: dict[Peer, int] = {}
@@ -86,6 +88,10 @@ class ClientTable:
     def producers(self, group: str) -> tuple[Client, ...]:
         """Return the members of a producer group."""
         return tuple(self._producers.get(group, {}).values())
+
+    def producer(self, client_id: str) -> Peer | None:
+        """Return the newest connection of a producer, None for an unknown client."""
+        return self._producer_ids.get(client_id)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """Return the subscription of a consumer group to a topic, None without one."""
@@ -105,6 +111,8 @@ class ClientTable:
         members = self._producers.setdefault(group, {})
         is_new = client.connection not in members
         members[client.connection] = client
+        if is_new:
+            self._producer_ids[client.client_id] = client.connection
         return is_new
 
     def register_consumer(
@@ -182,7 +190,10 @@ class ClientTable:
         kind, name = entry
         if kind == "producer":
             producers = self._producers[name]
-            del producers[connection]
+            client_id = producers.pop(connection).client_id
+            is_last = all(kind != "producer" for kind, _ in groups)
+            if is_last and self._producer_ids.get(client_id) is connection:
+                del self._producer_ids[client_id]
             if not producers:
                 del self._producers[name]
             return ()

@@ -15,6 +15,7 @@ from rmqstore.broker.handlers.offsets import OffsetRequests
 from rmqstore.broker.handlers.queries import QueryRequests
 from rmqstore.broker.handlers.refused import RefusedRequests
 from rmqstore.broker.handlers.replication import ReplicationRequests
+from rmqstore.broker.handlers.replies import ReplyRequests
 from rmqstore.broker.handlers.send import SendRequests
 from rmqstore.broker.handlers.send_back import SendBackRequests
 from rmqstore.broker.handlers.topics import TopicRequests
@@ -144,6 +145,7 @@ class OpenBroker:
             ReplicationRequests(self),
             SendRequests(self),
             SendBackRequests(self),
+            ReplyRequests(self, self.clients.table),
             QueryRequests(self),
             RefusedRequests(self),
         ]

@@ -14,8 +14,6 @@ __all__ = ["CLIENT_SERVICES", "COMMANDS"]
 CLIENT_SERVICES: Mapping[int, str] = {
     RequestCode.END_TRANSACTION: "transactions",
     RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactions",
-    RequestCode.SEND_REPLY_MESSAGE: "request and reply",
-    RequestCode.SEND_REPLY_MESSAGE_V2: "request and reply",
     RequestCode.RECALL_MESSAGE: "timer messages",
     RequestCode.QUERY_ASSIGNMENT: "assignment of queues by the broker; let clients share them",
     RequestCode.POP_MESSAGE: "POP consumption; pull instead",

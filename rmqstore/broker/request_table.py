@@ -120,6 +120,18 @@ ROWS = table(
             rights=_SEND,
         ),
         Row(
+            RequestCode.SEND_REPLY_MESSAGE,
+            SendMessageRequestHeader,
+            standing=_SERVING,
+            rights=_SEND,
+        ),
+        Row(
+            RequestCode.SEND_REPLY_MESSAGE_V2,
+            SendMessageRequestHeaderV2,
+            standing=_SERVING,
+            rights=_SEND,
+        ),
+        Row(
             RequestCode.CONSUMER_SEND_MSG_BACK,
             ConsumerSendMsgBackRequestHeader,
             # The handler refuses another than the master: some clients get no refusal.

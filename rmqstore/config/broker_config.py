@@ -266,6 +266,14 @@ class BrokerConfig:
         effect="sends",
     )
 
+    # Replies.
+    store_replies: bool = option(
+        "storeReplyMessageEnable",
+        True,
+        help="store replies to requests in CLUSTER_REPLY_TOPIC, too",
+        effect="replies",
+    )
+
     # Reading.
     slave_reads: bool = option(
         "slaveReadEnable",

@@ -142,7 +142,7 @@ _KEYS = """
     statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
     statefulAuthorizationCacheMaxNum statRocksDBCQIntervalSec storeCheckpoint
     storePathBrokerIdentity storePathConsumeQueue storePathDLedgerCommitLog
-    storePathIndex storeReplyMessageEnable subscriptionExpiredTimeout supportActingMaster
+    storePathIndex subscriptionExpiredTimeout supportActingMaster
     syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
     syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot
     timerEnableCheckMetrics timerEnableRetryUntilSuccess timerFlushIntervalMs

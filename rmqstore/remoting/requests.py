@@ -85,6 +85,9 @@ class Peer(Protocol):
     def is_writable(self) -> bool:
         """Whether the client reads: a frame that is sent now does not wait for earlier ones."""
 
+    async def call(self, request: Frame, timeout: float) -> Frame:
+        """Return the client's answer to a request, with any code; raises RemotingError."""
+
     def send(self, frame: Frame) -> None:
         """Send a late answer, or a one-way request; nothing is sent once the connection closed."""
 

@@ -55,7 +55,7 @@ def test_java_clients_send_find_and_consume(
         "sync": "SEND_OK",
         "async": True,
         "batch": "SEND_OK 8",
-        "requested": "refused",
+        "requested": "not awaited" if java_release == OLD else "re: hello",
         "pulled": 20,
         "tagged": [0, 11],
         "by key": "1 5",

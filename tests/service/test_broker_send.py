@@ -83,7 +83,6 @@ REFUSED = [
     ({"TIMER_DELAY_SEC": "5"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer messages"),
     ({"TIMER_DELIVER_MS": "5"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer messages"),
     ({"TRAN_MSG": "true"}, {}, ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
-    ({"REPLY_TO_CLIENT": "c@1"}, {}, ResponseCode.MESSAGE_ILLEGAL, "request and reply messages"),
     ({"__LITE_TOPIC": "chat-1"}, {}, ResponseCode.MESSAGE_ILLEGAL, "light messages"),
     ({"KEYS": "k"}, {"topic": "compacted"}, ResponseCode.MESSAGE_ILLEGAL, "compacted messages"),
     ({}, {"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
@@ -194,7 +193,6 @@ BATCHES = [
     (batch_body((b"x", {}))[:-1], "malformed"),
     (batch_body((b"x", {"DELAY": "1"})), "delayed"),
     (batch_body((b"x", {}), (b"y", {"TRAN_MSG": "true"})), "transactional"),
-    (batch_body((b"x", {}), (b"y", {"REPLY_TO_CLIENT": "c@1"})), "request and reply"),
     (batch_body((b"x", {"__LITE_TOPIC": "chat-1"})), "light"),
     (batch_body((b"x", {"INNER_NUM": "2"})), "INNER_NUM"),
     (batch_body((b"x", {"a": "x" * 32_750})), "properties"),
@@ -237,7 +235,6 @@ async def test_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None:
 
 SERVICES = [
     RequestCode.END_TRANSACTION,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
     RequestCode.POP_MESSAGE,
     RequestCode.RECALL_MESSAGE,
 ]

@@ -96,6 +96,23 @@ def test_connection_cannot_fill_the_table_with_groups() -> None:
     assert not table.producers("1")
 
 
+def test_producer_is_found_by_the_id_of_its_client_at_its_newest_connection() -> None:
+    table = ClientTable()
+    former, newer = (Client(name, "id", "JAVA", 479) for name in ("a", "b"))
+    for group in ("p", "q"):
+        table.register_producer(group, former)
+    assert table.producer("id") == "a"
+    table.register_producer("p", newer)
+    assert table.producer("id") == "b"
+    table.forget("a")
+    assert table.producer("id") == "b"
+    table.register_producer("q", newer)
+    table.unregister("b", producer_group="p", consumer_group=None)
+    assert table.producer("id") == "b", "it is still in another group"
+    table.unregister("b", producer_group="q", consumer_group=None)
+    assert table.producer("id") is None
+
+
 def test_group_whose_members_want_different_messages_is_mixed() -> None:
     table = ClientTable()
     table.register_consumer(consumer("T", "U"), client("a"))

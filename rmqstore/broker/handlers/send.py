@@ -21,7 +21,7 @@ from rmqstore.remoting.headers.send import (
 )
 from rmqstore.remoting.requests import Call, Handler
 
-__all__ = ["SendRequests"]
+__all__ = ["SendCall", "SendRequests", "message_of", "place_fields"]
 
 _CODES: Mapping[str, ResponseCode] = {
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -35,7 +35,8 @@ _CODES: Mapping[str, ResponseCode] = {
 _NOT_ENOUGH = "in-sync replicas not enough"
 _REMARK_SIZE_MAX = 500
 
-_Send = Call[SendMessageRequestHeader | SendMessageRequestHeaderV2, bytes]
+SendCall = Call[SendMessageRequestHeader | SendMessageRequestHeaderV2, bytes]
+"""A send of either form."""
 _Found = Frame | Coroutine[Any, Any, Frame]
 
 
@@ -53,11 +54,11 @@ class SendRequests:
             RequestCode.SEND_BATCH_MESSAGE: self._send_batch,
         }
 
-    def _send(self, call: _Send) -> _Found:
-        return self._sent(call.request, _message_of(call, is_batch=bool(call.header.is_batch)))
+    def _send(self, call: SendCall) -> _Found:
+        return self._sent(call.request, message_of(call, is_batch=bool(call.header.is_batch)))
 
-    def _send_batch(self, call: _Send) -> _Found:
-        return self._sent(call.request, _message_of(call, is_batch=True))
+    def _send_batch(self, call: SendCall) -> _Found:
+        return self._sent(call.request, message_of(call, is_batch=True))
 
     def _sent(self, request: Frame, message: ClientMessage) -> _Found:
         try:
@@ -67,7 +68,8 @@ class SendRequests:
         return _answer(request, found) if isinstance(found, Sent) else _finished(request, found)
 
 
-def _message_of(call: _Send, *, is_batch: bool) -> ClientMessage:
+def message_of(call: SendCall, *, is_batch: bool) -> ClientMessage:
+    """Return the message of a send."""
     header, peer = call.header, call.peer
     return ClientMessage(
         topic=header.topic,
@@ -106,11 +108,12 @@ def _failure(request: Frame, error: PutError) -> Frame:
 def _answer(request: Frame, sent: Sent) -> Frame:
     """Returns the answer to a put whose message is stored, which the answer names."""
     if sent.status is PutStatus.PUT_OK:
-        return request.respond(ResponseCode.SUCCESS, fields=_fields(sent))
-    return request.respond(_CODES[sent.status], sent.reason[:_REMARK_SIZE_MAX], _fields(sent))
+        return request.respond(ResponseCode.SUCCESS, fields=place_fields(sent))
+    return request.respond(_CODES[sent.status], sent.reason[:_REMARK_SIZE_MAX], place_fields(sent))
 
 
-def _fields(sent: Sent) -> dict[str, str]:
+def place_fields(sent: Sent) -> dict[str, str]:
+    """Return the fields of an answer that name where a message is stored."""
     receipts = sent.receipts
     if receipts is None:
         return {"MSG_REGION": REGION, "TRACE_ON": "true"}

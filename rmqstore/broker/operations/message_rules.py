@@ -56,7 +56,6 @@ _OTHER_SERVICES = {
     "TIMER_DELAY_MS": "timer",
     "TIMER_DEL_UNIQKEY": "timer",
     "TRAN_MSG": "transactional",
-    "REPLY_TO_CLIENT": "request and reply",
     "__LITE_TOPIC": "light",
 }
 """Properties of messages for services that this broker does not have, and the kind of message."""

@@ -1,5 +1,5 @@
 """Headers of SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320) and
-CONSUMER_SEND_MSG_BACK (36)."""
+CONSUMER_SEND_MSG_BACK (36); and PUSH_REPLY_MESSAGE_TO_CLIENT (326)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rmqstore.remoting.headers.rpc import TopicRequestHeader
 
 __all__ = [
     "ConsumerSendMsgBackRequestHeader",
+    "ReplyMessageRequestHeader",
     "SendMessageRequestHeader",
     "SendMessageRequestHeaderV2",
     "SendMessageResponseHeader",
@@ -88,3 +89,25 @@ class ConsumerSendMsgBackRequestHeader(Header):
     origin_topic: str | None = string("originTopic", default=None)
     unit_mode: bool | None = boolean("unitMode", default=None)
     max_reconsume_times: int | None = int32("maxReconsumeTimes", default=None)
+
+
+@header
+class ReplyMessageRequestHeader(Header):
+    """A reply, as the broker passes it on to the client that waits for it."""
+
+    producer_group: str = string("producerGroup")
+    topic: str = string("topic")
+    default_topic: str = string("defaultTopic")
+    default_topic_queues: int = int32("defaultTopicQueueNums")
+    queue_id: int = int32("queueId")
+    sys_flag: int = int32("sysFlag")
+    born_timestamp_ms: int = int64("bornTimestamp")
+    flag: int = int32("flag")
+    properties: str | None = string("properties", default=None)
+    reconsume_times: int | None = int32("reconsumeTimes", default=None)
+    unit_mode: bool | None = boolean("unitMode", default=None)
+    born_host: str = string("bornHost")
+    """Host and port of the client that replies."""
+    store_host: str = string("storeHost")
+    """Host and port of the broker."""
+    store_timestamp_ms: int = int64("storeTimestamp")

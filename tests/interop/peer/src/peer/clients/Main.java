@@ -29,11 +29,11 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
-import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.exception.RequestTimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -48,6 +48,7 @@ public final class Main {
     private static final String TOPIC = "JavaClients";
     private static final String ORDERED_TOPIC = "JavaOrdered";
     private static final String FAILING_TOPIC = "JavaFailing";
+    private static final String ASKED_TOPIC = "JavaAsked";
     private static final String DELAYED_TOPIC = "JavaDelayed";
     private static final String DYING_TOPIC = "JavaDying";
     private static final long WAIT_MS = 90_000;
@@ -159,16 +160,33 @@ public final class Main {
         consumer.shutdown();
     }
 
-    /** A request that is stored would end by its time limit: nobody replies. */
+    /** A consumer replies to a request. The client of 5.3.3 gives up as soon as it is sent. */
     private void request(DefaultMQProducer producer) throws Exception {
+        DefaultMQProducer replier = new DefaultMQProducer("java-repliers");
+        replier.setNamesrvAddr(namesrv);
+        replier.setInstanceName("replier");
+        replier.start();
+        DefaultMQPushConsumer consumer = configured("java-asked", "asked", ASKED_TOPIC);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            try {
+                byte[] body = ("re: " + text(messages.get(0))).getBytes(StandardCharsets.UTF_8);
+                replier.send(MessageUtil.createReplyMessage(messages.get(0), body));
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            } catch (Exception e) {
+                e.printStackTrace();
+                return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+            }
+        });
+        consumer.start();
+        byte[] body = "hello".getBytes(StandardCharsets.UTF_8);
         try {
-            producer.request(message("never", "a"), CALL_MS);
-            print("requested", "answered");
+            Message reply = producer.request(new Message(ASKED_TOPIC, body), WAIT_MS);
+            print("requested", new String(reply.getBody(), StandardCharsets.UTF_8));
         } catch (RequestTimeoutException e) {
-            print("requested", "no reply in time");
-        } catch (MQClientException e) {
-            print("requested", "refused");
+            print("requested", "not awaited");
         }
+        consumer.shutdown();
+        replier.shutdown();
     }
 
     private void pull() throws Exception {
