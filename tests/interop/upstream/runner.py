@@ -17,7 +17,7 @@ from tests.support import java
 
 __all__ = ["Outcome", "run"]
 
-CLASS_LIMIT_S = 900.0
+CLASS_LIMIT_S = 400.0
 _END_S = 20.0
 _LINE_BYTES = 1 << 22
 _MEMORY = ("-Xmx600m", "-XX:MaxDirectMemorySize=256m")

@@ -147,7 +147,8 @@ class Table:
         seen |= {(name, _without_parameter(method)) for name, method in seen}
         for test in tests:
             name, _, method = test.partition("#")
-            wanted = [method] if method else self.methods[name]
+            # The row without a method is that of a class which takes too long.
+            wanted = [method] if method else filter(None, self.methods[name])
             lines += [f"{name}#{each} did not run" for each in wanted if (name, each) not in seen]
             if name not in {each.name for each in given}:
                 lines.append(f"{name} ran no method")
