@@ -290,6 +290,7 @@ class RemotingConnection(asyncio.Protocol):
             self._notices.warning("%s: closing: %s", self.address, error)
             self.close(str(error))
             return
+
         for frame in frames:
             if frame.is_response:
                 self._take_answer(frame)
@@ -297,6 +298,7 @@ class RemotingConnection(asyncio.Protocol):
                 self._backlog.append(frame)
                 self._backlog_bytes += len(frame.body)
         self._work()
+
         if self._decoder.failure is not None:
             self._notices.warning("%s: closing: %s", self.address, self._decoder.failure)
             self.close(str(self._decoder.failure))
@@ -312,12 +314,14 @@ class RemotingConnection(asyncio.Protocol):
         self._end(f"connection lost: {exc}" if exc else "the peer closed the connection")
         if self._timer is not None:
             self._timer.cancel()
+
         self._transport = None
         self._decoder = FrameDecoder(self._limits.frame_bytes_max)
         self._out.clear()
         self._out_bytes = 0
         self._budget.holders -= 1
         self._account()
+
         callbacks, self._on_close = self._on_close, []
         self._lost.set()
         for callback in (*callbacks, self._on_lost):
@@ -340,6 +344,7 @@ class RemotingConnection(asyncio.Protocol):
                 self._handle(request)
         finally:
             self._is_working = False
+
         self._flush()
         self._set_reading(not self._backlog and not self._is_full())
         self._account()
@@ -369,6 +374,7 @@ class RemotingConnection(asyncio.Protocol):
                 # The remark is Java's.
                 self._answer(request, request.respond(ResponseCode.GO_AWAY, "please go away"))
             return
+
         handler = self._handlers.get(request.code)
         if handler is None:
             # The remark is Java's, its leading space included.
@@ -376,6 +382,7 @@ class RemotingConnection(asyncio.Protocol):
             answer = request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
             self._answer(request, answer)
             return
+
         try:
             found = handler(self, request)
         except Exception as error:
@@ -384,6 +391,7 @@ class RemotingConnection(asyncio.Protocol):
         if found is None or isinstance(found, Frame):
             self._answer(request, found)
             return
+
         self._handled += 1
         self._handled_bytes += len(request.body)
         self._start_task(self._finish(request, found), f"request {request.code} of {self.address}")
@@ -404,6 +412,7 @@ class RemotingConnection(asyncio.Protocol):
         finally:
             self._handled -= 1
             self._handled_bytes -= len(request.body)
+
         self._answer(request, answer)
         self._work()
 
@@ -448,6 +457,7 @@ class RemotingConnection(asyncio.Protocol):
                 f"{len(self._calls)} requests to {self.address} wait for answers, the limit is "
                 f"{self._limits.calls_max}; send the next one after an answer"
             )
+
         opaque = self._next_opaque()
         self._put_out(encode(request.with_opaque(opaque)))
         answer: asyncio.Future[Frame] = self._loop.create_future()
@@ -491,6 +501,7 @@ class RemotingConnection(asyncio.Protocol):
         self._out.clear()
         self._out_bytes = 0
         self._bytes_out += len(data)
+
         self._transport.write(data)
         unsent = self._transport.get_write_buffer_size()
         if unsent > self._limits.unsent_bytes_max:

@@ -191,6 +191,7 @@ def encode(frame: Frame) -> bytes:
         raise RemotingFrameError(
             f"the header of {_named(frame)} has text that is not valid Unicode: {error}"
         ) from error
+
     length = 4 + len(header) + len(frame.body)
     if len(header) > HEADER_SIZE_MAX or length + 4 > FRAME_SIZE_MAX:
         raise RemotingFrameError(
@@ -310,6 +311,7 @@ class FrameDecoder:
             raise RemotingFrameError(f"a frame announces {size} bytes, it has at least 8")
         if len(source) - at < 8:
             return size
+
         # Refused before the whole frame is in memory.
         _check_word(int.from_bytes(source[at + 4 : at + 8], "big"), size)
         return size
@@ -343,6 +345,7 @@ def _decode(source: bytes | bytearray, at: int, end: int) -> Frame:
         frame = read_binary_header(header) if is_binary else read_json_header(header)
         frame.body = body
         return frame
+
     code, flag, opaque, language, version, remark, fields, has_fields = plain
     return Frame(
         code,
@@ -448,6 +451,7 @@ def read_binary_header(header: bytes) -> Frame:
         ) from error
     except UnicodeDecodeError as error:
         raise RemotingFrameError(f"a binary header has text that is not UTF-8: {error}") from error
+
     return Frame(
         code,
         flag,

@@ -474,7 +474,7 @@ def test_targets_where_nothing_is_yet(kind: str, tmp_path: Path) -> None:
     assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
 
 
-# ---- judged by the real store
+# ---- read back by the real store
 
 
 def test_java_opens_what_was_written(java_store: JavaStore, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Body codecs, judged by bodies that Java compressed (spec/store.md 4)."""
+"""Body codecs, compared with bodies that Java compressed (spec/store.md 4)."""
 
 from __future__ import annotations
 
