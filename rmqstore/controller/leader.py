@@ -321,6 +321,7 @@ class Leader:
         epoch = epoch_above(group, living)
         if epoch is None:
             return Election(None, Verdict.STALE, f"group {name} has no epoch left")
+
         chosen = choice.master_id
         if chosen is None:
             self.waiting[name] = Waiting(
@@ -328,16 +329,19 @@ class Leader:
             )
             if choice.is_pending or group.master_id is None:
                 return Election(None, Verdict.STALE, choice.reason)
+
         electorate = self._electorate(group)
         candidate = next((each for each in living if each.broker_id == chosen), None)
         report = None if candidate is None else self._liveness.report(name, candidate.broker_id)
         beat = None if report is None else report.beat
+
         # A broker of an earlier release confirms messages before its first lease.
         terms = None if beat is None or beat.boot is None else beat.terms
         boot = None if beat is None or beat.life is None else beat.boot
         if candidate is not None and candidate.doubt:
             # The doubt is relative to the recorded process, which therefore stays.
             boot = None if group.brokers[candidate.broker_id].incarnation else boot
+
         command = ElectMaster(
             name,
             group.master_epoch,

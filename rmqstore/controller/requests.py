@@ -259,6 +259,7 @@ class Requests:
             broker_id,
             is_designated=header.is_designated and broker_id is not None,
         )
+
         if elected is not None and elected.master_id is not None:
             body = elected_body(
                 elected.sync_state_set,
@@ -272,6 +273,7 @@ class Requests:
                 fields=_master_of(elected).to_fields(),
                 body=body,
             )
+
         code = _ELECT_CODES[election.verdict]
         if code is ResponseCode.SUCCESS or (broker_id is None and election.command is not None):
             code = ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
@@ -404,6 +406,7 @@ class Requests:
             return call.respond(
                 ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId"
             )
+
         beat = self._beat_of(header, header.broker_id)
         group = self._host.state.group(beat.group)
         if group is None or beat.broker_id not in group.brokers:
@@ -416,6 +419,7 @@ class Requests:
                 ResponseCode.CONTROLLER_INVALID_REQUEST,
                 f"broker group {group.name} is in cluster {group.cluster}",
             )
+
         later = self._host.liveness.later_life(beat, self._host.now_ms())
         if later is not None:
             return call.respond(
@@ -424,6 +428,7 @@ class Requests:
                 "started later and sends heartbeats: two brokers use one identity",
                 fields={"brokerLife": str(later.life)},
             )
+
         self._host.liveness.record(beat, call.peer, self._host.now_ms())
         self._host.watch(call.peer)
         self._host.review(beat.group)
@@ -475,12 +480,14 @@ class Requests:
         """Returns the answer to a broker of this library, with its lease."""
         host = self._host
         await host.reviewed(beat.group)
+
         leader, lease_ms, wants_report, report_in_ms = host.leader, 0, False, -1
         leads = leader is not None and await host.leads()
         if leads and leader is not None and host.leader is leader:
             lease_ms = leader.lease(beat.group, beat.broker_id, host.now_ms())
             wants_report = leader.wants_report(beat.group, beat.broker_id)
             report_in_ms = leader.report_in_ms(beat.group, host.now_ms())
+
         group = host.state.group(beat.group)
         master = MasterHeader() if group is None or not leads else _master_of(group)
         answer = ControllerHeartbeatResponseHeader(
@@ -496,6 +503,7 @@ class Requests:
             master_life=master.master_life,
             sync_state_set_epoch=master.sync_state_set_epoch,
         )
+
         body = _set_of(group) if group is not None and leads else b""
         return call.respond(
             ResponseCode.SUCCESS, "Heart beat success", fields=answer.to_fields(), body=body

@@ -211,6 +211,7 @@ class ControllerState:
                 f"epoch {command.new_epoch} is not above the present epoch {group.master_epoch}",
                 group,
             )
+
         last = group.electorate
         if command.voids_last and group.former is not None:
             last = group.former
@@ -219,6 +220,7 @@ class ControllerState:
             if group.master_id is None:
                 return Result(Verdict.UNCHANGED, group=group)
             return self._store(_without_master(group, command.new_epoch, last))
+
         if chosen not in group.brokers:
             return _unknown_broker(group, chosen)
         if group.was_elected and chosen not in last.voters and not command.is_override:
@@ -228,10 +230,12 @@ class ControllerState:
                 f"{sorted(last.voters)}",
                 group,
             )
+
         if command.master_life is not None and command.master_boot is not None:
             # Recorded before its first message: its next report may be of another boot.
             found = Incarnation(command.master_life, command.master_boot, command.acks_flushed)
             group = _with_incarnation(group, chosen, found)
+
         return self._store(
             replace(
                 group,
@@ -336,6 +340,7 @@ def assignment_fault(past: Group | None, command: AssignBrokerId) -> Result | No
     *past* is the record of the group, removed or not."""
     wanted, name = command.broker_id, command.group
     known = past if past is not None and past.brokers else None
+
     if known is not None and known.cluster != command.cluster:
         return Result(
             Verdict.OTHER_CLUSTER,
@@ -351,6 +356,7 @@ def assignment_fault(past: Group | None, command: AssignBrokerId) -> Result | No
             f"broker id {wanted} of {name} is assigned to another broker; get the next id",
             known,
         )
+
     lowest = 1 if past is None else past.next_broker_id
     if past is None and wanted != 1:
         return Result(
@@ -390,12 +396,14 @@ def alteration_fault(
         return _fenced(group, command.master_epoch)
     if command.set_epoch != group.set_epoch:
         return _fenced_set(group, command.set_epoch)
+
     for each in sorted(members):
         if each not in group.brokers:
             return _unknown_broker(group, each)
         reason = unfit(each) if unfit is not None and each not in group.sync_state_set else ""
         if reason:
             return Result(Verdict.NOT_ALIVE, f"broker {each} of {group.name} {reason}", group)
+
     if command.master_id not in members:
         text = f"the set {sorted(members)} lacks the master, {command.master_id}"
         return Result(Verdict.MASTER_NOT_IN_SET, text, group)
