@@ -142,13 +142,15 @@ class ModelHost:
         self.role = Role()
         self.roles: list[Role] = []
         self.registrations = 0
+        self.stopping_s = 0.0
+        """How long the services of a former role take to stop."""
 
     def set_role(self, role: Role) -> None:
         self.role = role
         self.roles.append(role)
 
     async def former_services_stopped(self) -> None:
-        await self.runtime.sleep(0)
+        await self.runtime.sleep(self.stopping_s)
 
     def registration_due(self) -> None:
         self.registrations += 1

@@ -128,6 +128,24 @@ def test_a_broker_has_no_role_while_it_changes_to_lead() -> None:
     assert broker.host.role.name is None
 
 
+@pytest.mark.parametrize(
+    ("former", "later"), [(FOLLOWS_A, replace(LEADS, epoch=6)), (LEADS, FOLLOWS_B)]
+)
+def test_the_replica_changes_once_the_services_of_the_former_role_have_stopped(
+    former: Decision, later: Decision
+) -> None:
+    broker = Broker().has_taken(former)
+    broker.host.stopping_s = 2.0
+    done = list(broker.replica.done)
+
+    broker.take(later)
+    broker.process.pass_time(1.9)
+    assert broker.replica.done == done
+
+    broker.process.pass_time(0.2)
+    assert broker.host.role.epoch == 6
+
+
 def test_an_elected_broker_without_the_role_after_ten_seconds_refuses_the_epoch() -> None:
     broker = Broker()
     broker.replica.is_stuck = True
