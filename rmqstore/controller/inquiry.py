@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 
 from rmqstore.errors import RemotingError, RemotingTimeout
-from rmqstore.net.tls import TlsClient
 from rmqstore.remoting.bodies.epochs import EpochCache
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode
@@ -27,14 +27,16 @@ class Standing(enum.Enum):
     """No process, or one that is not the master."""
 
 
-async def standing_of(address: str, group: str, *, tls: TlsClient | None = None) -> Standing:
-    """Query the Java broker at *address*, the master of *group*.
+async def standing_of(
+    address: str, group: str, client_of: Callable[[], RemotingClient]
+) -> Standing:
+    """Query the Java broker at *address*, the master of *group*, through a client of its own.
 
     A master names 0 in this answer in place of its id, a slave its id, and a broker that was just
     started -1 or the id of its file. Another broker may have taken the address over.
     """
     # An open connection may be one that the broker no longer serves.
-    async with RemotingClient(tls=tls) as client:
+    async with client_of() as client:
         try:
             request = Frame.request(RequestCode.GET_BROKER_EPOCH_CACHE)
             answer = await client.call(address, request, timeout=_TIMEOUT_S)

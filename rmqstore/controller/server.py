@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,16 @@ from rmqstore.config import ControllerConfig, with_changes
 from rmqstore.controller.commands import Command, decode_command, encode_command
 from rmqstore.controller.decisions import Decisions, NotWritten, not_leader
 from rmqstore.controller.engines.engine import Engine, Leadership, Outcome
-from rmqstore.controller.engines.etcd import EtcdEngine
-from rmqstore.controller.engines.own_file import OwnFileEngine
-from rmqstore.controller.engines.raft import RaftEngine
 from rmqstore.controller.group import Group
 from rmqstore.controller.inquiry import Standing, standing_of
 from rmqstore.controller.leader import Election, Leader, Waiting
 from rmqstore.controller.liveness import PULSE_MS, Liveness
 from rmqstore.controller.metrics import ControllerMetrics
 from rmqstore.controller.notices import Notices
+from rmqstore.controller.parts import Parts
 from rmqstore.controller.requests import RUNNING_KEYS, Requests
 from rmqstore.controller.state import ControllerState, Result, Verdict, decode_result, encode_result
-from rmqstore.errors import ConfigError, DiskError, RequestRefused, StoreError
+from rmqstore.errors import DiskError, RequestRefused, StoreError
 from rmqstore.net.addresses import Address, format_address
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.metrics import Family
@@ -91,31 +89,30 @@ class Controller(OneRun):
         tls: TlsServer | None = None,
         client_tls: TlsClient | None = None,
         runtime: Runtime | None = None,
-        serve: Callable[..., RemotingServer] = RemotingServer,
+        parts: Parts | None = None,
     ) -> None:
+        self._parts = parts = parts or Parts(client=partial(RemotingClient, tls=client_tls))
         self._client: RemotingClient | None = None
         self._own_runtime: LoopRuntime | None = None
         if runtime is None:
             log = IdentityLog("rmqstore.controller")
-            self._client = RemotingClient(tls=client_tls)
+            self._client = parts.client()
             runtime = self._own_runtime = LoopRuntime("controller", log=log, client=self._client)
         self.runtime = runtime
         runtime.log.identity = f"{runtime.log.identity} controller {config.self_id}".strip()
         super().__init__("controller", runtime.log)
-        self._serve = serve
         self.config = config
         self.state = ControllerState()
         self.liveness = Liveness()
         self._config_file = None if config_file is None else Path(config_file)
         self._tls = tls
-        self._process_id = secrets.token_hex(8)
+        self._process_id = parts.process_id()
         self._engine: Engine | None = None
         self._leader: Leader | None = None
         self._server: RemotingServer | None = None
         self._metrics = ControllerMetrics()
         self._endpoint = MetricsEndpoint.from_config(config, self._families)
         self._tasks = runtime.tasks("controller")
-        self._client_tls = client_tls
         self._notices = Notices(self._tasks, runtime)
         self._silent: dict[str, int] = {}
         """The master of each group that did not answer the last query."""
@@ -180,7 +177,7 @@ class Controller(OneRun):
     async def _start(self) -> None:
         runtime = self.runtime
         self.config = await runtime.on_disk(lambda: stored_config(self.config, RUNNING_KEYS))
-        place, engine = _place_of(self.config), _make_engine(self.config)
+        place, engine = _place_of(self.config), self._parts.engine(self.config)
         engine.watch(self._leadership_changed)
         await engine.start(self._apply, self.state.snapshot, self.state.restore)
         self._engine = engine
@@ -188,7 +185,7 @@ class Controller(OneRun):
         handlers = Requests(self).dispatched(observe=observe, clock=time.perf_counter)
         if self._endpoint is not None:
             await self._endpoint.start()
-        server = self._serve(place, handlers, tls=self._tls)
+        server = self._parts.server(place, handlers, tls=self._tls)
         server.start()
         self._server = server
         self._tasks.start(self._pulse(), name="pulse")
@@ -353,7 +350,7 @@ class Controller(OneRun):
         if broker is None:
             return False
         self._silent.pop(group, None)
-        standing = await standing_of(broker.address, group, tls=self._client_tls)
+        standing = await standing_of(broker.address, group, self._parts.client)
         if standing is Standing.SILENT:
             self._silent[group] = broker_id
         if standing is Standing.SERVES:
@@ -453,35 +450,6 @@ class Controller(OneRun):
 def _place_of(config: ControllerConfig) -> Address:
     own = config.own_node
     return config.bind_address, config.listen_port if own is None else own.port
-
-
-def _make_engine(config: ControllerConfig) -> Engine:
-    if config.etcd_endpoints:
-        context = None
-        if config.etcd_trusted or config.etcd_certificate:
-            context = TlsClient(
-                trusted=config.etcd_trusted or None,
-                certificate=config.etcd_certificate or None,
-                key=config.etcd_key or None,
-            ).context()
-        return EtcdEngine(
-            config.etcd_endpoints,
-            prefix=config.etcd_prefix,
-            node_id=config.self_id,
-            lease_seconds=config.etcd_lease_seconds,
-            context=context,
-        )
-    if not config.store_path:
-        raise ConfigError(["controllerStorePath is empty; name a directory for the log"])
-    if len(config.nodes) > 1:
-        return RaftEngine(
-            config.store_path,
-            node_id=config.self_id,
-            members={node: (host, port) for node, host, port in config.raft_nodes},
-            bind_host=config.bind_address,
-            founds=not config.raft_join,
-        )
-    return OwnFileEngine(config.store_path, node_id=config.self_id)
 
 
 def _size_of(directory: str) -> int:

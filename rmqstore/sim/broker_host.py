@@ -1,19 +1,16 @@
 """The broker of a simulated machine, in all lives of its process: production's own.
 
-Its server, client, store, replica and files are those of the machine. Controllers are called by
-single messages, which the network loses, doubles and delays.
+Its server, client, store, replica and files are those of the machine.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from rmqstore.broker.membership.identity import GroupName, format_identity
-from rmqstore.broker.membership.membership import Membership
 from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metadata.topics import TEMPLATE_TOPIC
@@ -21,18 +18,16 @@ from rmqstore.broker.node import Broker
 from rmqstore.broker.open_broker import OpenBroker
 from rmqstore.broker.parts import Parts
 from rmqstore.config import BrokerConfig, FlushDiskType, ReplicaConfig, StoreConfig
-from rmqstore.errors import RemotingTimeout
 from rmqstore.net.addresses import Address
 from rmqstore.net.identity_log import IdentityLog
-from rmqstore.remoting.codes import RequestCode
-from rmqstore.remoting.frames import Frame, FrameDecoder, encode
+from rmqstore.remoting.frames import Frame
 from rmqstore.sim.controller_client import CLUSTER, CONTROLLERS, GROUP
 from rmqstore.sim.machine_folder import MachineFolder
 from rmqstore.sim.member import IDENTITY, Member
 from rmqstore.sim.model_replica import ModelReplica
 from rmqstore.sim.model_store import AsyncModelStore, Sends
 from rmqstore.sim.network import Network
-from rmqstore.sim.places import HA_PORT, broker_place, controller_at, controller_place
+from rmqstore.sim.places import HA_PORT, broker_place, controller_place
 from rmqstore.sim.registrar import TIMEOUT_MS
 from rmqstore.sim.runtime import VirtualRuntime
 from rmqstore.sim.transport import SimClient, SimServer, Sockets, host_of
@@ -48,7 +43,6 @@ _QUEUES = 2
 _TEMPLATE_PERM = 7
 """Read, write, and be the model of topics that messages make."""
 _FIRST_TOPICS = ("orders", "refunds")
-_OPAQUES = 100_000
 _ROOT = "store"
 
 _LOG = logging.getLogger("rmqstore.sim.broker")
@@ -76,8 +70,6 @@ class BrokerHost:
         self._changed = changed
         self._nameservers = tuple(nameservers)
         self._broker: Broker | None = None
-        self._client: _Client | None = None
-        self._membership: Membership | None = None
         self._make_files()
 
     def _make_files(self) -> None:
@@ -94,15 +86,11 @@ class BrokerHost:
 
     def begin(self, machine: Member) -> None:
         """Begin the broker of another life, on the loop of its process."""
-        sockets, network = machine.process.sockets, self._network
-        self._membership = None
-        client = self._client = _Client(
-            sockets, network, first_opaque=machine.life * _OPAQUES, now_ms=self._world_ms
-        )
+        sockets = machine.process.sockets
         runtime = VirtualRuntime(
             log=IdentityLog("rmqstore.sim.broker"),
             clock=machine.clock,
-            client=client,
+            client=_Client(sockets, now_ms=self._world_ms),
             disk_ms=machine.shape.sync_ms,
             on_failure=lambda failure: machine.failed(failure.error),
         )
@@ -116,7 +104,7 @@ class BrokerHost:
             folder=folder.at,
             boot=lambda: f"{machine.number}.{machine.boots}",
         )
-        machine.stop_broker, machine.on_single_message = self._stop, self._receive
+        machine.stop_broker = self._stop
         broker = self._broker = Broker(
             _config(machine, self._nameservers), runtime=runtime, parts=parts
         )
@@ -125,7 +113,6 @@ class BrokerHost:
 
     async def _run(self, broker: Broker) -> None:
         await broker.start()
-        self._membership = broker.open.membership
         async for role in broker.role_changes():
             self.machine.broker_role = role
             self._changed()
@@ -155,36 +142,15 @@ class BrokerHost:
         """The present role."""
         return self.machine.broker_role
 
-    # ---- single messages
-
-    def _receive(self, data: bytes) -> None:
-        """Take a message of a controller, on the loop: an answer or a notice."""
-        for frame in FrameDecoder().feed(data):
-            if frame.is_response:
-                assert self._client is not None, "it was begun"
-                self._client.answered(frame)
-            elif self._membership is not None:
-                self._membership.notified(frame)
-
 
 class _Client(SimClient):
-    """The client of a broker, which reaches controllers by single messages."""
+    """The client of a broker, whose requests show when they were sent."""
 
-    def __init__(
-        self, sockets: Sockets, network: Network, *, first_opaque: int, now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, sockets: Sockets, *, now_ms: Callable[[], int]) -> None:
         super().__init__(sockets)
-        self._number = sockets.process.number
-        self._network = network
         self._now_ms = now_ms
-        self._last = first_opaque
-        """Each life has other numbers, so that it ignores answers to an earlier one."""
-        self._answers: dict[int, asyncio.Future[Frame]] = {}
 
     async def call(self, address: str | Address, request: Frame, timeout: float = 3.0) -> Frame:
-        controller = controller_at(address)
-        if controller is not None:
-            return await self._ask(controller, request, timeout)
         request.ext_fields[SENT_MS] = str(self._now_ms())
         return await super().call(address, request, timeout)
 
@@ -193,28 +159,6 @@ class _Client(SimClient):
     ) -> None:
         request.ext_fields[SENT_MS] = str(self._now_ms())
         await super().send_one_way(address, request, timeout)
-
-    async def _ask(self, controller: int, request: Frame, timeout: float) -> Frame:
-        self._last += 1
-        opaque = self._last
-        answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        self._answers[opaque] = answer
-        is_once = request.code != RequestCode.BROKER_HEARTBEAT
-        data = encode(request.with_opaque(opaque))
-        self._network.send(self._number, controller, data, is_once=is_once)
-        try:
-            async with asyncio.timeout(timeout):
-                return await answer
-        except TimeoutError:
-            raise RemotingTimeout(f"controller {controller} did not answer") from None
-        finally:
-            del self._answers[opaque]
-
-    def answered(self, frame: Frame) -> None:
-        """Take the answer of a controller."""
-        waiting = self._answers.get(frame.opaque)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(frame)
 
 
 def _config(machine: Member, nameservers: tuple[str, ...]) -> BrokerConfig:

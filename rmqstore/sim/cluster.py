@@ -22,16 +22,15 @@ from rmqstore.message import Durability
 from rmqstore.sim.broker_host import BrokerHost
 from rmqstore.sim.clients import CLIENTS, Client, Consumer, Operator, Producer
 from rmqstore.sim.cluster_checker import ClusterChecker
+from rmqstore.sim.cluster_controllers import ClusterControllers
 from rmqstore.sim.contents import Content, Contents
-from rmqstore.sim.controllers import Controllers
 from rmqstore.sim.faults import Faults
 from rmqstore.sim.hazards import Hazards
 from rmqstore.sim.member import Member
 from rmqstore.sim.nameservers import Nameservers
-from rmqstore.sim.places import broker_place, nameserver_place
+from rmqstore.sim.places import nameserver_place
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
-from rmqstore.sim.transport import machine_of
 from rmqstore.sim.view import View
 from rmqstore.sim.witness import Put
 from rmqstore.sim.workload import Workload
@@ -171,8 +170,7 @@ class Cluster(World):
                 changed=partial(self._role_changed, replica),
             )
         self.workload.attach(self)
-        assert isinstance(self.controller, Controllers), "the group has a set"
-        self.controller.is_careful = True
+        self.controllers.is_careful = True
         self.bystanders = (*(each.number for each in self.nameservers.nodes), *CLIENTS)
 
     def _drawn_shape(self, rng: Random, replicas: int) -> Shape:
@@ -182,7 +180,8 @@ class Cluster(World):
                 return shape
 
     def _drawn_faults(self, rng: Random) -> Faults:
-        drawn = replace(Faults.drawn(rng, self.shape), rot=0)
+        # No single messages are sent in a cluster.
+        drawn = replace(Faults.drawn(rng, self.shape), rot=0, loss=0, double=0, keep=0)
         if not self.shape.is_durable:
             drawn = replace(drawn, power_loss=0, blackout=0, restart_master=0)
         return drawn
@@ -203,15 +202,9 @@ class Cluster(World):
     def _new_replica(self, number: int, **options: Any) -> Replica:
         return Member(number, begin=lambda member: self.brokers[number].begin(member), **options)
 
-    def _new_elector(self) -> Controllers:
-        return Controllers(
-            self.timeline,
-            self.network,
-            self.shape,
-            self.replicas,
-            self.on_decision,
-            place_of_broker=broker_place,
-            machine_at=machine_of,
+    def _new_elector(self) -> ClusterControllers:
+        return ClusterControllers(
+            self.timeline, self.network, self.shape, self.replicas, self.on_decision
         )
 
     def close(self) -> None:
@@ -219,6 +212,7 @@ class Cluster(World):
         for replica in self.replicas.values():
             assert isinstance(replica, Member), "each replica has a broker"
             replica.close()
+        self.controllers.close()
         self.workload.close()
 
     def on_decision(self, view: View) -> None:
@@ -227,6 +221,12 @@ class Cluster(World):
             self.clients_checker.warned()
         elif self.checker.has_lost:
             self.clients_checker.lost_reads()
+
+    @property
+    def controllers(self) -> ClusterControllers:
+        """The controllers of the group."""
+        assert isinstance(self.controller, ClusterControllers), "the group has a set"
+        return self.controller
 
     # ---- what replicas do
 

@@ -1,10 +1,9 @@
 """Three controllers that keep the set of a group and elect its masters, with production's code.
 
-The nodes (`controller_node`) share a log (`decision_log`). They die, lose power, restart with an
-old snapshot, and act as leader for some time after another was elected. Replicas reach them by
-single frames of the remoting protocol, which are late, lost, and, if a repetition has no effect,
-doubled. `Controllers` observes the committed commands, and checks each election by the rule of
-docs/replication.md.
+The nodes share a log (`decision_log`). They die, lose power, restart with an old snapshot, and act
+as leader for some time after another was elected. `Controllers` observes the committed commands,
+and checks each election by the rule of docs/replication.md. How replicas reach the nodes differs:
+`bare_controllers` and `cluster_controllers`.
 
 No operator excludes a replica that lost messages: elections find out which logs may have lost their
 end.
@@ -12,10 +11,11 @@ end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from random import Random
+from typing import Protocol
 
 from rmqstore.controller.commands import (
     AssignBrokerId,
@@ -24,34 +24,66 @@ from rmqstore.controller.commands import (
     encode_command,
 )
 from rmqstore.controller.group import Group
-from rmqstore.controller.leader import Election
+from rmqstore.controller.leader import Election, Leader
 from rmqstore.controller.state import ControllerState, Verdict
-from rmqstore.remoting.bodies.controller import SyncStateSetBody
 from rmqstore.remoting.codes import RequestCode
-from rmqstore.remoting.frames import Frame, FrameDecoder, encode
-from rmqstore.remoting.headers.controller import (
-    ElectMasterRequestHeader,
-    NotifyBrokerRoleChangedRequestHeader,
-)
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.controller import ElectMasterRequestHeader
 from rmqstore.replication.group.log_rank import reports_needed
 from rmqstore.sim.clock import MachineClock, Timeline
-from rmqstore.sim.controller_client import CLUSTER, CONTROLLERS, GROUP, address_of, place_of
-from rmqstore.sim.controller_node import ServedNode
+from rmqstore.sim.controller_client import CLUSTER, CONTROLLERS, GROUP
 from rmqstore.sim.decision_log import DecisionLog
 from rmqstore.sim.network import Network
-from rmqstore.sim.operator import OPERATOR, Subject
+from rmqstore.sim.operator import Subject
 from rmqstore.sim.shape import Shape
 from rmqstore.sim.view import View
 
-__all__ = ["Controllers"]
+__all__ = ["Controllers", "Node"]
 
-_REVIEW_MS = 100
 _EXPEL_TRIES = 25
 """Number of checks whether a replica has left the set before an operator elects a master."""
 _LOSS_RATE = 0.03
 
 
-class Controllers:
+class Node(Protocol):
+    """One of the controllers."""
+
+    number: int
+    life: int
+    is_alive: bool
+
+    @property
+    def leader(self) -> Leader | None:
+        """The decisions of this node; None while it does not lead."""
+
+    @property
+    def term(self) -> int:
+        """The last term in which this node led."""
+
+    @property
+    def applied(self) -> int:
+        """The number of entries that were applied."""
+
+    def apply_next(self) -> None:
+        """Apply the next entry, if there is one."""
+
+    def keep_snapshot(self) -> None:
+        """Store a snapshot for the start of the next life."""
+
+    def lead(self, term: int) -> None:
+        """Begin to decide; everything up to the beginning of the term is applied."""
+
+    def resign(self, term: int) -> None:
+        """Stop deciding, because *term* has ended."""
+
+    def crash(self) -> None:
+        """End this life."""
+
+    def restart(self) -> None:
+        """Start another life with the last snapshot, unless the node runs."""
+
+
+class Controllers(ABC):
     """The nodes; *decided* is called with each decision about the master or the set."""
 
     addresses = CONTROLLERS
@@ -63,14 +95,7 @@ class Controllers:
         shape: Shape,
         subjects: Mapping[int, Subject],
         decided: Callable[[View], None],
-        *,
-        place_of_broker: Callable[[int], str] = lambda number: address_of(number, 0),
-        machine_at: Callable[[str], int] = place_of,
     ) -> None:
-        """*place_of_broker* returns the address by which a replica registers, *machine_at* the
-        replica at an address."""
-        self._place_of_broker = place_of_broker
-        self._machine_at = machine_at
         self._timeline = timeline
         self._network = network
         self._rng: Random = network.rng
@@ -78,26 +103,14 @@ class Controllers:
         self._subjects = subjects
         self._decided = decided
         self.log = DecisionLog(timeline, self._rng, self._committed, loss_rate=_LOSS_RATE)
-        self.nodes = [
-            ServedNode(
-                number,
-                self.log,
-                self._clock(),
-                GROUP,
-                timeline=timeline,
-                elected=self._elected,
-                stuck=self._stuck,
-            )
-            for number in range(len(CONTROLLERS))
+        self.nodes: Sequence[Node] = [
+            self._new_node(number, self._clock()) for number in range(len(CONTROLLERS))
         ]
         self._truth = ControllerState()
-        self._held: dict[bytes, tuple[ServedNode, Election]] = {}
+        self._held: dict[bytes, tuple[Node, Election]] = {}
         """Elections that were proposed."""
         self._ids: set[int] = set()
-        self._late: dict[int, int] = {}
-        """End of the time in which a replica receives nothing."""
         self._next_late_ms = 0
-        self._notices: list[bytes] = []
         self._tries: dict[int, int] = {}
         """Attempts to remove from the set replicas that lost their log."""
         self.distrusted: Collection[int] = frozenset()
@@ -130,17 +143,13 @@ class Controllers:
             place = self._place_of_broker(number)
             command = AssignBrokerId(GROUP, CLUSTER, number, place, f"{place};{number}")
             self.log.append(encode_command(command))
-        self._network.receive(OPERATOR, lambda source, data: None)
-        for node in self.nodes:
-            self._network.receive(CONTROLLERS[node.number], partial(self._receive, node))
-            self._timeline.after(_REVIEW_MS * 1000, self._review, node)
+        self._begin()
         self._lead(self._rng.randrange(len(self.nodes)))
 
     def heal(self) -> None:
         """End all faults of the nodes."""
         self._is_healed = self.log.is_kind = True
         self.log.is_full = self.log.is_slow = False
-        self._late.clear()
         for node in self.nodes:
             self._restart(node)
         self._lead(self._rng.randrange(len(self.nodes)))
@@ -148,21 +157,14 @@ class Controllers:
     @property
     def is_well(self) -> bool:
         """Whether all nodes run, the one that was elected leads, and nothing is delayed."""
-        log, now_us = self.log, self._timeline.now_us
+        log = self.log
         leads = [each for each in self.nodes if each.leader is not None]
         return (
             all(each.is_alive for each in self.nodes)
             and leads == [self.nodes[log.leader]]
             and leads[0].term == log.term
             and not (log.is_full or log.is_slow)
-            and all(until_us < now_us for until_us in self._late.values())
         )
-
-    def _review(self, node: ServedNode) -> None:
-        self._timeline.after(_REVIEW_MS * 1000, self._review, node)
-        if node.is_alive and node.leader is not None:
-            node.liveness.expire(node.now_ms())
-            node.review()
 
     # ---- leadership, and the lives of nodes
 
@@ -202,29 +204,32 @@ class Controllers:
             self.depose()
         self._timeline.after(self._rng.randrange(3_000_000), self._restart, node)
 
-    def _restart(self, node: ServedNode) -> None:
+    def _restart(self, node: Node) -> None:
         node.restart()
+        self._catch_up(node)
+
+    def _catch_up(self, node: Node) -> None:
         for _ in range(node.applied, len(self.log.entries)):
             self._apply_soon(node)
 
-    def _stuck(self, node: ServedNode) -> None:
+    def _stuck(self, node: Node) -> None:
         # An engine whose leader gets no answers elects another leader, unless all disks are slow.
         if node.number == self.log.leader and not self.log.is_slow:
             self.depose()
 
-    def _apply_soon(self, node: ServedNode) -> None:
+    def _apply_soon(self, node: Node) -> None:
         slow = not self._is_healed and self._rng.random() < 0.1
         delay_us = self._rng.randrange(500, 300_000 if slow else 10_000)
         self._timeline.after(delay_us, self._apply, node)
 
-    def _apply(self, node: ServedNode) -> None:
+    def _apply(self, node: Node) -> None:
         node.apply_next()
         if node.is_alive and self._rng.random() < 0.05:
             node.keep_snapshot()
 
     # ---- decisions
 
-    def _elected(self, node: ServedNode, election: Election) -> None:
+    def _elected(self, node: Node, election: Election) -> None:
         assert election.command is not None, "an election that is held"
         self._held[encode_command(election.command)] = node, election
 
@@ -298,47 +303,12 @@ class Controllers:
         assert election.asked & members, f"{chosen} is elected without a member"
         return needed
 
-    def _announce(self, node: ServedNode, group: Group) -> None:
+    def _announce(self, node: Node, group: Group) -> None:
+        """Take that *node* elected the master of *group*, which the brokers are notified of."""
         if self._next_late_ms:
             assert group.master_id is not None, "a master was elected"
             self._delay(group.master_id, self._next_late_ms)
             self._next_late_ms = 0
-        self._timeline.after(self._rng.randrange(1000, 8000), self._notify, node, group)
-
-    def _notify(self, node: ServedNode, group: Group) -> None:
-        if not node.is_alive:
-            return
-        header = NotifyBrokerRoleChangedRequestHeader(
-            master_address=group.master_address,
-            master_epoch=group.master_epoch,
-            sync_state_set_epoch=group.set_epoch,
-            master_broker_id=group.master_id,
-            master_life=group.master_life,
-        )
-        frame = Frame.request(
-            RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
-            header.to_fields(),
-            SyncStateSetBody(group.sync_state_set, group.set_epoch).encode(),
-        )
-        notice = encode(frame.with_opaque(0, is_one_way=True))
-        self._notices.append(notice)
-        for record in group.brokers.values():
-            self._tell(node, self._machine_at(record.address), notice)
-
-    # ---- requests
-
-    def _receive(self, node: ServedNode, source: int, data: bytes) -> None:
-        if not node.is_alive:
-            return
-        for frame in FrameDecoder().feed(data):
-            node.receive(source, frame, partial(self._respond, node, source))
-
-    def _respond(self, node: ServedNode, source: int, answer: Frame) -> None:
-        self._tell(node, source, encode(answer))
-
-    def _tell(self, node: ServedNode, number: int, data: bytes) -> None:
-        if self._timeline.now_us >= self._late.get(number, 0):
-            self._network.send(CONTROLLERS[node.number], number, data)
 
     # ---- operators
 
@@ -362,26 +332,15 @@ class Controllers:
         header = ElectMasterRequestHeader(
             cluster_name=CLUSTER, broker_name=GROUP, broker_id=number, is_designated=True
         )
-        request = encode(Frame.request(RequestCode.CONTROLLER_ELECT_MASTER, header.to_fields()))
-        for address in CONTROLLERS:
-            self._network.send(OPERATOR, address, request, is_once=True)
-
-    def delay_orders(self, number: int, ms: int) -> None:
-        """Let a replica receive nothing for some time, or an earlier notice again."""
-        self._delay(number, ms)
-        if self._notices and self._rng.random() < 0.5:
-            earlier = self._rng.choice(self._notices[-3:])
-            late_us = int(ms * 1000 * self._rng.random())
-            self._timeline.after(late_us, self._network.send, CONTROLLERS[0], number, earlier)
-
-    def _delay(self, number: int, ms: int) -> None:
-        self._late[number] = self._timeline.now_us + ms * 1000
+        self._send_designation(
+            Frame.request(RequestCode.CONTROLLER_ELECT_MASTER, header.to_fields())
+        )
 
     def delay_next_order(self, ms: int) -> None:
         """Delay only the notice to the replica that is elected next."""
         self._next_late_ms = ms
 
-    def bury(self, number: int) -> None:
+    def bury(self, number: int) -> None:  # noqa: B027
         """Do nothing: a replica without heartbeats is soon considered dead."""
 
     def unbury(self, number: int) -> None:
@@ -405,3 +364,33 @@ class Controllers:
                     node.leader.allows_unclean = True
             self._designate(self._rng.choice(others))
         return False
+
+    # ---- how replicas and operators reach the nodes
+
+    @abstractmethod
+    def _new_node(self, number: int, clock: MachineClock) -> Node:
+        """Returns a node, which does not run yet if it is a process."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Starts the nodes."""
+
+    @abstractmethod
+    def _place_of_broker(self, number: int) -> str:
+        """Returns the address by which a replica registers."""
+
+    @abstractmethod
+    def _send_designation(self, request: Frame) -> None:
+        """Sends the request of an operator to all nodes."""
+
+    @abstractmethod
+    def _delay(self, number: int, ms: int) -> None:
+        """Lets a replica receive nothing of the nodes for some time."""
+
+    @abstractmethod
+    def delay_orders(self, number: int, ms: int) -> None:
+        """Let a replica receive nothing for some time, or an earlier notice again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the processes of the nodes together with the world."""

@@ -71,8 +71,6 @@ class Member(Replica):
         """By deleted topic the offset before which its records are in no queue; on the disk."""
         self.on_proposal: Callable[[Proposal], None] = _ignore
         """Called, on the loop, with a set that this master proposes."""
-        self.on_single_message: Callable[[bytes], None] = _drop
-        """Called, on the loop, with a single message."""
         self.after_turn: Callable[[], None] = _do_nothing
         """Called after each turn of the process."""
         self.stop_broker: Callable[[], Coroutine[Any, Any, None]] = _stop_nothing
@@ -101,7 +99,7 @@ class Member(Replica):
         self._waiting.clear()
         self.broker_role = Role()
         self.on_proposal, self.after_turn = _ignore, _do_nothing
-        self.on_single_message, self.stop_broker = _drop, _stop_nothing
+        self.stop_broker = _stop_nothing
         self._process_now = _Life(
             self,
             timeline=self._timeline,
@@ -152,8 +150,7 @@ class Member(Replica):
         return 0 if found is None else found[1].number
 
     def on_message(self, source: int, data: bytes) -> None:
-        if self.is_up:
-            self.process.run(lambda: self.on_single_message(data))
+        raise AssertionError("controllers use connections")
 
     # ---- turns
 
@@ -289,10 +286,6 @@ class Member(Replica):
 
 def _ignore(proposal: Proposal) -> None:
     """Do nothing: no replica is open."""
-
-
-def _drop(data: bytes) -> None:
-    """Do nothing: no broker is begun."""
 
 
 async def _stop_nothing() -> None:

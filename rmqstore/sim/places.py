@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from rmqstore.net.addresses import Address
-from rmqstore.sim.transport import host_of, machine_of
+from rmqstore.sim.transport import host_of
 
 __all__ = [
     "HA_PORT",
     "broker_place",
-    "controller_at",
     "controller_place",
     "nameserver_place",
 ]
@@ -32,10 +30,3 @@ def controller_place(number: int) -> str:
 def nameserver_place(number: int) -> str:
     """Return the address of the nameserver with a (negative) number."""
     return f"{host_of(_ELECTORS - number)}:{_NAMESERVER_PORT}"
-
-
-def controller_at(address: str | Address) -> int | None:
-    """Return the number of the controller at *address*, None for another server."""
-    text = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
-    is_controller = text.endswith(f":{_CONTROLLER_PORT}")
-    return _ELECTORS - machine_of(text) if is_controller else None

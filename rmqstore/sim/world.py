@@ -14,6 +14,7 @@ from typing import Any
 from rmqstore.message import PutStatus
 from rmqstore.replication.protocol.events import Append, Effect
 from rmqstore.replication.protocol.frames import Ack, Frame
+from rmqstore.sim.bare_controllers import BareControllers
 from rmqstore.sim.bare_replica import BareReplica
 from rmqstore.sim.calm import Calm
 from rmqstore.sim.checker import Checker, Violation
@@ -155,7 +156,9 @@ class World:
         return BareReplica(number, **options)
 
     def _new_elector(self) -> Attendant | Controllers:
-        elector: type[Attendant | Controllers] = Controllers if self.shape.has_set else Operator
+        elector: type[Attendant | Controllers] = Operator
+        if self.shape.has_set:
+            elector = BareControllers
         if self.shape.protocol == "classic":
             elector = Keeper
         return elector(self.timeline, self.network, self.shape, self.replicas, self.on_decision)
