@@ -106,11 +106,11 @@ class Sabotage:
 
 
 def _acknowledge_anyway(
-    operation: SendOperation, error: PutError, key: str | None = None, *, is_inner: bool = False
+    operation: SendOperation, error: PutError, key: str | None = None, **others: Any
 ) -> Sent:
     if error.receipt is None:
         raise error
-    return Sent(error.receipt, key, is_inner)  # type: ignore[arg-type]
+    return Sent(error.receipt, key, **others)  # type: ignore[arg-type]
 
 
 def _look_past_the_confirmed(pulls: PullRequests, hold: Hold) -> bool:
