@@ -96,6 +96,14 @@ class Level:
         self.offset = offset + 1
         self._uncounted.append((offset + 1, end_offset))
 
+    def pass_made(self, end_offset: int) -> None:
+        """Take that the next messages, as far as an earlier master delivered them, need no more:
+        their deliveries end at *end_offset* of the log at the latest. They may not be due by the
+        clock of this master."""
+        while self.offset in self.made:
+            self.made.discard(self.offset)
+            self.passed(self.offset, end_offset)
+
     def count(self, log_offset: int) -> bool:
         """Count deliveries before *log_offset*; return whether there were any."""
         before = self.counted
@@ -118,7 +126,8 @@ class Deliveries:
         """Count deliveries before *safe_offset*, the end of what the disk and every member have,
         where records end at *log_end*; return the new offsets of levels, None while nothing is to
         be told."""
-        if safe_offset < self._mark:
+        # The deliveries of an earlier master lie before the mark, and some are not passed yet.
+        if safe_offset < self._mark or any(level.made for level in self.levels):
             return None
         safe, self._mark = self._mark, log_end
         counted = {level.number: level.counted for level in self.levels if level.count(safe)}

@@ -107,6 +107,29 @@ def test_message_that_cannot_be_read_counts_after_those_before_it() -> None:
 # -- what an earlier master delivered
 
 
+def test_deliveries_of_an_earlier_master_are_passed_though_they_are_not_due_by_this_clock() -> None:
+    level = Level(1, 1000, 4)
+    level.made = {4, 5, 7}
+    level.pass_made(300)
+    assert (level.offset, level.made, level.counted) == (6, {7}, 4)
+    assert level.count(300)
+    assert level.counted == 6
+
+
+def test_nothing_is_told_while_deliveries_of_an_earlier_master_are_not_passed() -> None:
+    """A new master would look for them only past the log offset."""
+    first, second = Level(1, 1000, 0), Level(2, 5000, 0)
+    second.made = {1}
+    deliveries = Deliveries([first, second], 0)
+    deliveries.settle(300, 300)
+    first.passed(0, 200)
+    assert deliveries.settle(300, 300) is None
+    second.passed(0, 0)
+    second.pass_made(300)
+    deliveries.settle(300, 300)
+    assert deliveries.settle(300, 300) == {1: 1, 2: 2}
+
+
 @dataclass
 class Logged:
     topic: str

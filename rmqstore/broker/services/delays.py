@@ -215,6 +215,9 @@ class DelayedMessages(Service):
             if (record.properties.get(REAL_TOPIC), record.unique_key) == delivery:
                 level.made.add(origin.offset)
 
+        for level in levels.values():
+            level.pass_made(store.end_offset)
+
     # ---- deliveries
 
     async def _round(self, deliveries: Deliveries) -> int:
@@ -265,8 +268,8 @@ class DelayedMessages(Service):
 
     async def _deliver(self, level: Level, offset: int, record: _Delayed | None) -> None:
         if offset in level.made:
-            level.made.discard(offset)
-            level.passed(offset, self._core.store.store.end_offset)
+            level.pass_made(self._core.store.store.end_offset)
+        if offset < level.offset:
             return
         if record is None or REAL_TOPIC not in record.properties:
             level.passed(offset)
