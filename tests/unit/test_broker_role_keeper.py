@@ -159,6 +159,16 @@ def test_an_elected_broker_without_the_role_after_ten_seconds_refuses_the_epoch(
     assert broker.changes, "the controllers get a report"
 
 
+def test_news_does_not_put_the_refusal_of_an_epoch_off() -> None:
+    broker = Broker()
+    broker.replica.is_stuck = True
+    broker.take(LEADS)
+    broker.process.pass_time(9.5)
+    broker.take(LEADS)
+    broker.process.pass_time(0.6)
+    assert broker.keeper.refused_epoch == 5
+
+
 def test_a_former_master_takes_the_set_without_it_before_the_new_master_answers() -> None:
     broker = Broker().has_taken(LEADS)
     broker.client.servers[B] = not_master_yet

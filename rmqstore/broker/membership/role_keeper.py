@@ -265,7 +265,8 @@ class RoleKeeper:
         end_ms = self._runtime.now_ms() + int(_LEAD_S * 1000)
         try:
             while not work.done():
-                await self._news.wait(_LEAD_S)
+                left_s = (end_ms - self._runtime.now_ms()) / 1000
+                await self._news.wait(left_s if left_s > 0 else _LEAD_S)
                 self._news.clear()
                 if not work.done() and self._is_late(order, end_ms):
                     self._orders.give_up(
