@@ -142,7 +142,7 @@ _KEYS = """
     statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
     statefulAuthorizationCacheMaxNum statRocksDBCQIntervalSec storeCheckpoint
     storePathBrokerIdentity storePathConsumeQueue storePathDLedgerCommitLog
-    storePathIndex subscriptionExpiredTimeout supportActingMaster
+    storePathIndex storeReplyMessageEnable subscriptionExpiredTimeout supportActingMaster
     syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
     syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot
     timerEnableCheckMetrics timerEnableRetryUntilSuccess timerFlushIntervalMs
