@@ -25,7 +25,8 @@ __attribute__((constructor)) static void load(void)
 {
     const char *path = getenv("STALLED_DISK");
     int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    void *map = fd >= 0 ? mmap(NULL, (1 + WAITING_MAX) * sizeof *failing, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+    void *map = fd >= 0 ? mmap(NULL, (1 + WAITING_MAX) * sizeof *failing, PROT_READ | PROT_WRITE,
+                               MAP_SHARED, fd, 0)
                         : MAP_FAILED;
     if (map != MAP_FAILED) {
         failing = map;
