@@ -124,8 +124,8 @@ class Deliveries:
 
     def settle(self, safe_offset: int, log_end: int) -> Mapping[int, int] | None:
         """Count deliveries before *safe_offset*, the end of what the disk and every member have,
-        where records end at *log_end*; return the new offsets of levels, None while nothing is to
-        be told."""
+        where records end at *log_end*; return the new offsets of levels, None without a change
+        for the tables."""
         # The deliveries of an earlier master lie before the mark, and some are not passed yet.
         if safe_offset < self._mark or any(level.made for level in self.levels):
             return None

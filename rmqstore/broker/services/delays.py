@@ -159,9 +159,9 @@ class DelayedMessages(Service):
         """Saves offsets below the known ones: new messages get these offsets, so the file must not
         name them as delivered after a crash."""
         lower = {
-            level.number: level.offset
+            level.number: level.counted
             for level in found.levels
-            if level.offset < progress.offsets.get(level.number, 0)
+            if level.counted < progress.offsets.get(level.number, 0)
         }
         if not lower:
             return
