@@ -18,8 +18,8 @@ struct rmq_queue {
     _Atomic int64_t next_offset;
     /* Queue offset after the last unit that rmq_queue_survey received; 0: none. */
     int64_t surveyed_end;
-    /* For a deleted topic (removed_queues.h): the queue offset at which a queue without units
-     * continues, and the log offset before which records are not entered; 0: not removed. */
+    /* For an entry of removed_queues.h: the queue offset at which a queue without units continues,
+     * and the log offset before which records are not entered; 0: no entry. */
     _Atomic int64_t removed_next;
     int64_t removed_until;
     int64_t removed_before; /* removed_until before a removal that may still fail */
@@ -90,8 +90,7 @@ void rmq_queue_start_flush(struct rmq_queue *queue);
 int64_t rmq_queue_file_start(struct rmq_queue *queue);
 /* Bytes that were written but not flushed. */
 int64_t rmq_queue_dirty(struct rmq_queue *queue);
-/* Next queue offset of a queue without units: 0, or where the queue was when its topic was
- * deleted. */
+/* Next queue offset of a queue without units: 0, or that of its entry in removed_queues.h. */
 int64_t rmq_queue_min(struct rmq_queue *queue);
 int64_t rmq_queue_max(struct rmq_queue *queue);
 /* End of the last indexed record; -1 for an empty queue. */

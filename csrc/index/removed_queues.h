@@ -1,5 +1,6 @@
-/* removed_queues.h -- queues whose topic was deleted: the next queue offset of each, and the log
- * offset before which its records are in no queue.
+/* removed_queues.h -- queues whose topic was deleted, and queues of a replica whose messages are
+ * before the start of its log: the next queue offset of each, and the log offset before which its
+ * records are in no queue.
  *
  *   at  size  field of `removedQueues` (integers are big-endian)
  *   0   4     magic 0x524D5251
@@ -7,7 +8,8 @@
  *   8   4     CRC-32 of the entries
  *   then for each entry
  *   0   8     next_offset: the queue offset after the last message of the deleted topic
- *   8   8     log_offset: records before it are not entered into the queue
+ *   8   8     log_offset: records before it are not entered into the queue; 1: the topic was not
+ *             deleted, but the log began after the queue's messages
  *   16  4     queue id
  *   20  1     1 for a queue of inner batches
  *   21  1     size of the topic
@@ -17,6 +19,10 @@
  * name therefore continues after these queue offsets. If it began at 0, a rebuilt queue would hold
  * the old record of a queue offset instead of the new one. Entries are never removed, because the
  * log of another replica may begin earlier than this one.
+ *
+ * A replica that begins at the first byte that its master has kept finds no record of a queue whose
+ * messages are all deleted. Its master knows where the queue continues. If the replica began the
+ * queue at 0, consumers that have read the deleted messages would miss the new ones.
  *
  * RocketMQ neither reads nor writes this file, and begins at 0. A queue that has units continues
  * after its last unit; its entry then has no effect on the next queue offset.
@@ -28,6 +34,7 @@
 
 #define RMQ_REMOVED_QUEUES_NAME "removedQueues"
 #define RMQ_REMOVED_QUEUES_MAGIC 0x524D5251u
+#define RMQ_REMOVED_BY_RETENTION 1 /* log_offset without a deleted topic */
 #define RMQ_REMOVED_HEADER_SIZE 12
 #define RMQ_REMOVED_ENTRY_SIZE 22 /* without the topic */
 

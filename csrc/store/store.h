@@ -132,6 +132,21 @@ int rmq_store_copy(struct rmq_store *store, int64_t offset, uint8_t *out, size_t
  * RMQ_OUT_OF_RANGE: no record begins at log_offset, and the log does not end there. */
 int rmq_store_remove_queues(struct rmq_store *store, const char *topic, size_t topic_size,
                             int64_t log_offset, struct rmq_error *err);
+
+/* The queue offset of the next message of a queue whose messages were deleted. */
+struct rmq_queue_start {
+    const char *topic;
+    size_t topic_size;
+    int32_t queue_id;
+    int64_t next_offset;
+};
+/* Lets queues without messages continue at the given queue offsets, if the log begins after 0:
+ * their messages were before its start, so this store does not count them. Other queues are left
+ * out, and so are lower offsets, and those of more messages than the log before its start can have
+ * held. On the device on return; after a failure a queue may have its offset only until the store
+ * is closed. */
+int rmq_store_begin_queues(struct rmq_store *store, const struct rmq_queue_start *starts,
+                           size_t count, struct rmq_error *err);
 /* Removes the first file_count commit log files (never the last one) and the units and entries of
  * their records. Flushes everything first, so that no queue offset of a removed message is assigned
  * again. Keeps files with messages that are not dispatched yet. */

@@ -433,6 +433,8 @@ int rmq_store_restart(struct rmq_store *store, int64_t offset, struct rmq_error 
         if (status == RMQ_OK) {
             atomic_fetch_add(&store->cuts, 1);
             status = give_up(store, offset, err);
+            /* A thread that read the number in between may have seen the former queues. */
+            atomic_fetch_add(&store->cuts, 1);
             if (status != RMQ_OK)
                 rmq_failure_set(&store->failure, err);
         }

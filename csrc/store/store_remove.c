@@ -1,4 +1,6 @@
-/* store_remove.c -- the queues of deleted topics: see index/removed_queues.h. */
+/* store_remove.c -- the queues of deleted topics, and queues whose messages are before the log: see
+ * index/removed_queues.h.
+ */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
@@ -168,6 +170,59 @@ int rmq_store_remove_queues(struct rmq_store *store, const char *topic, size_t t
     }
 
     rmq_dispatcher_resume(&store->dispatcher, dispatched);
+    pthread_mutex_unlock(&store->flusher.round_lock);
+    pthread_mutex_unlock(&store->structure_lock);
+    return status;
+}
+
+static int begin_queue(struct rmq_store *store, const struct rmq_queue_start *start,
+                       bool *is_changed, struct rmq_error *err)
+{
+    assert(is_changed);
+
+    struct rmq_queue *queue = NULL;
+    int status = rmq_queue_table_get(&store->queues, start->topic, start->topic_size,
+                                     start->queue_id, false, &queue, err);
+    if (status != RMQ_OK)
+        return status;
+    if (rmq_queue_physical_end(queue) >= 0 ||
+        start->next_offset <= atomic_load(&queue->removed_next) ||
+        !rmq_is_queue_offset_possible(start->next_offset, rmq_file_queue_start(&store->log.files),
+                                      queue->is_batch))
+        return RMQ_OK;
+
+    /* No put may come in between. */
+    rmq_spin_lock(&store->log.put_lock);
+    if (atomic_load(&queue->next_offset) < start->next_offset)
+        atomic_store(&queue->next_offset, start->next_offset);
+    atomic_store(&queue->removed_next, start->next_offset);
+    if (queue->removed_until == 0)
+        queue->removed_until = RMQ_REMOVED_BY_RETENTION;
+    rmq_spin_unlock(&store->log.put_lock);
+    *is_changed = true;
+    return RMQ_OK;
+}
+
+int rmq_store_begin_queues(struct rmq_store *store, const struct rmq_queue_start *starts,
+                           size_t count, struct rmq_error *err)
+{
+    assert(starts || count == 0);
+
+    int status = rmq_store_may_change(store, err);
+    if (status != RMQ_OK || rmq_file_queue_start(&store->log.files) <= 0)
+        return status;
+
+    pthread_mutex_lock(&store->structure_lock);
+    pthread_mutex_lock(&store->flusher.round_lock);
+    rmq_dispatcher_pause(&store->dispatcher);
+
+    bool is_changed = false;
+    for (size_t i = 0; i < count && status == RMQ_OK; ++i)
+        status = begin_queue(store, &starts[i], &is_changed, err);
+    if (is_changed && status == RMQ_OK)
+        status = rmq_removed_queues_save(&store->queues, NULL, err);
+
+    rmq_dispatcher_resume(&store->dispatcher, atomic_load(&store->dispatcher.dispatched_offset));
     pthread_mutex_unlock(&store->flusher.round_lock);
     pthread_mutex_unlock(&store->structure_lock);
     return status;

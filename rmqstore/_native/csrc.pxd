@@ -396,6 +396,14 @@ cdef extern from "store/store.h" nogil:
     int rmq_store_copy(rmq_store *store, int64_t offset, uint8_t *out, size_t size, rmq_error *err)
     int rmq_store_remove_queues(rmq_store *store, const char *topic, size_t topic_size, int64_t log_offset,
                                 rmq_error *err)
+
+    struct rmq_queue_start:
+        const char *topic
+        size_t topic_size
+        int32_t queue_id
+        int64_t next_offset
+
+    int rmq_store_begin_queues(rmq_store *store, const rmq_queue_start *starts, size_t count, rmq_error *err)
     int rmq_store_expire(rmq_store *store, size_t file_count, rmq_error *err)
     bint rmq_store_keeps_bytes(rmq_store *store)
     bint rmq_store_copy_is_whole(rmq_store *store, const uint8_t *copy, const uint8_t *data, size_t size)

@@ -114,6 +114,44 @@ cdef class LogHandle(StoreHandle):
         check(status, &err)
 
     @property
+    def _cuts(self):
+        """The number of cuts and restarts of the log since it was opened."""
+        return rmq_store_cuts(self.alive())
+
+    def _begin_queues(self, starts):
+        """Let queues without messages continue at queue offsets, if the log begins after 0: *starts* are (topic, queue,
+        queue offset) each. Queues with messages are left out, and so are lower offsets and impossible ones.
+
+        Raises DiskError, NotWritable.
+        """
+        cdef rmq_error err
+        cdef list kept = list(starts)
+        cdef size_t count = <size_t>len(kept), i
+        cdef rmq_queue_start *begun = <rmq_queue_start *>PyMem_Malloc(count * sizeof(rmq_queue_start) if count else 1)
+        cdef rmq_slice name
+        cdef list names = []
+        cdef rmq_store *handle
+        cdef int status
+        if begun == NULL:
+            raise MemoryError
+        try:
+            for i in range(count):
+                topic, queue, offset = kept[i]
+                names.append(sought_text("topic", topic, &name))
+                begun[i].topic, begun[i].topic_size = name.data, name.size
+                begun[i].queue_id = queue_of(queue)
+                begun[i].next_offset = integer_of("queue offset", offset, 0, INT64_MAX)
+            handle = self.enter()
+            try:
+                with nogil:
+                    status = rmq_store_begin_queues(handle, begun, count, &err)
+            finally:
+                self.leave()
+            check(status, &err)
+        finally:
+            PyMem_Free(begun)
+
+    @property
     def _raw_end(self):
         """Physical offset after the last byte appended raw since the log was settled, 0 when there is none."""
         return rmq_store_raw_end(self.alive())

@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -211,7 +211,7 @@ class ModelLog:
                 self.change()
                 self.cut(offset)
             case Restart(offset):
-                assert offset >= self.end_offset, "a log that begins anew below its end"
+                assert offset >= self.end_offset, "a log that begins again below its end"
                 self.change()
                 self._data.clear()
                 self._begin_at(offset)
@@ -397,9 +397,11 @@ class ModelLog:
         """Find the next queue offsets."""
         self._next_queue_offsets = self.queue_offsets_at(self.whole_end)
 
-    def begin_queues(self, offsets: dict[int, int]) -> None:
-        """Let the queues of a log that begins anew begin at *offsets*."""
-        self._first_queue_offsets = offsets
+    def begin_queues(self, offsets: Mapping[int, int]) -> None:
+        """Let queues without records continue at *offsets* at the earliest."""
+        for queue, offset in offsets.items():
+            for counted in (self._first_queue_offsets, self._next_queue_offsets):
+                counted[queue] = max(offset, counted.get(queue, 0))
 
     def queue_offsets_at(self, offset: int) -> dict[int, int]:
         """Return the next queue offsets after the records before *offset*."""

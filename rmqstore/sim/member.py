@@ -26,7 +26,6 @@ from rmqstore.replication.group.roles import (
     RoleMachine,
 )
 from rmqstore.replication.group.sync_state_set import Proposal
-from rmqstore.replication.protocol.events import Effect, Restart
 from rmqstore.replication.runtime.turns import Turn
 from rmqstore.sim import disk
 from rmqstore.sim.disk import Died
@@ -247,16 +246,6 @@ class Member(Replica):
 
     def _changed(self) -> None:
         """Do nothing: the broker orders the changes of role."""
-
-    def _change_log(self, effect: Effect) -> None:
-        super()._change_log(effect)
-        if isinstance(effect, Restart):
-            # Production does not hand this over: a queue without a message after the start of the
-            # log is counted from 0 by a master that began there.
-            for link in self._now.links.values():
-                master = link.end.peer.party
-                if isinstance(master, Member):
-                    self.log.begin_queues(master.log.queue_offsets_at(effect.offset))
 
     def _propose(self, proposal: Proposal) -> None:
         self.loop.call_soon(self.on_proposal, proposal)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Protocol, Self
@@ -377,10 +377,10 @@ class ModelStore:
         tags: tuple[str, ...] | None,
         check_crc: bool,
     ) -> tuple[GetStatus, int, int, int, int, bytes]:
-        records = self._records(topic, queue)
-        if not records:
+        records, bounds = self._records(topic, queue), self._bounds(topic, queue)
+        if bounds is None:
             return GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, 0, b""
-        low, high = records[0].queue_offset, records[-1].queue_offset + 1
+        low, high = bounds
         if offset < low:
             return GetStatus.OFFSET_TOO_SMALL, low, low, high, 0, b""
         if offset >= high:
@@ -397,7 +397,11 @@ class ModelStore:
 
     def _bounds(self, topic: str, queue: int) -> tuple[int, int] | None:
         records = self._records(topic, queue)
-        return (records[0].queue_offset, records[-1].queue_offset + 1) if records else None
+        if records:
+            return records[0].queue_offset, records[-1].queue_offset + 1
+        number = self._sends.contents.queue_number(topic, queue)
+        begun = self._log.queue_offsets_at(self._log.start_offset).get(number)
+        return None if begun is None else (begun, begun)
 
     def _units(self, topic: str, queue: int, offset: int, count: int) -> list[Any]:
         records = self._records(topic, queue)
@@ -462,6 +466,17 @@ class ModelStore:
         self._log.change()
         removed = self.machine.removed_queues
         removed[topic] = max(log_offset, removed.get(topic, 0))
+
+    @property
+    def _cuts(self) -> int:
+        return self._log.cuts
+
+    def _begin_queues(self, starts: Iterable[tuple[str, int, int]]) -> None:
+        """Let queues without messages continue at queue offsets."""
+        self._log.change()
+        number_of = self._sends.contents.queue_number
+        begun = {number_of(topic, queue): offset for topic, queue, offset in starts}
+        self._log.begin_queues(begun)
 
     def _tag(self, record: ModelRecord) -> str | None:
         return self._sends.contents.of(record.number).properties.get("TAGS")

@@ -165,6 +165,50 @@ async def test_slave_removes_the_queues_of_topics_that_its_master_deletes_and_no
         )
 
 
+async def expired_master(root: Path) -> None:
+    """Make a master whose log begins after the three messages of the topic T."""
+    async with Broker(broker_config(root)) as broker:
+        for topic in ("T", "U"):
+            await broker.metadata.change_topic(TopicConfig(topic))
+        for number in range(3):
+            await broker.store.put("T", b"%d" % number)
+        for _ in range(12):
+            await broker.store.put("U", bytes(100_000))
+        await broker.metadata.change_group(GroupConfig("g"))
+        broker.metadata.offsets.commit("T", "g", 0, 2)
+        broker.store.store.wait_dispatched()
+        broker.store.store.expire_files(1)
+        assert broker.store.store.start_offset == 1 << 20
+
+
+@on_loop
+async def test_slave_that_begins_after_all_messages_of_a_queue_continues_it_as_its_master(
+    tmp_path: Path,
+) -> None:
+    await expired_master(tmp_path / "master")
+    with rmqstore.open(tmp_path / "slave", **SMALL_FILES) as store:
+        store._restart(1 << 20)
+    async with master_and_slave(tmp_path) as (master, slave):
+        await until(lambda: is_equal(master, slave), "the slave has the tables")
+        await until(
+            lambda: slave.store.store._next_offset("T", 0) == 3, "the slave continues the queue"
+        )
+    with rmqstore.open(tmp_path / "slave", **SMALL_FILES) as store:
+        assert store.put("T", b"new").queue_offset == 3
+
+
+@on_loop
+async def test_new_master_continues_a_queue_after_what_its_groups_have_consumed(
+    tmp_path: Path,
+) -> None:
+    """Its master was gone before it could be asked."""
+    await expired_master(tmp_path)
+    with rmqstore.open(tmp_path, **SMALL_FILES) as store:
+        store._restart(2 << 20)
+    async with Broker(broker_config(tmp_path)) as broker:
+        assert (await broker.store.put("T", b"new")).queue_offset == 2
+
+
 @on_loop
 async def test_change_is_answered_when_the_members_of_the_set_hold_it(tmp_path: Path) -> None:
     async with master_and_slave(tmp_path) as (master, _):

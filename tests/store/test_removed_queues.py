@@ -1,4 +1,5 @@
-"""Deleted topics: the files of their queues go, the numbers go on (csrc/index/removed_queues.h)."""
+"""Deleted topics, and queues whose messages lie before the log: the queue offsets go on
+(csrc/index/removed_queues.h)."""
 
 from __future__ import annotations
 
@@ -235,3 +236,57 @@ def test_reader_beside_the_writer_sees_the_removal(tmp_path: Path) -> None:
             put(store, 1, text="new")
             reader.refresh()
             assert [each.queue_offset for each in reader.queue("orders", 1)] == [4]
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["closed", "crashed"])
+def test_queue_without_messages_continues_where_another_replica_has_it(
+    tmp_path: Path, crash: bool
+) -> None:
+    store = opened(tmp_path)
+    store._restart(SIZES["commit_log_file_size_bytes"])
+    store._begin_queues([("orders", 1, 250), ("others", 3, 7)])
+    store._begin_queues([("orders", 1, 249), ("orders", 2, 2**40)])
+    assert (store.queue("orders", 1).start, store.queue("orders", 1).end) == (250, 250)
+    assert store._next_offset("orders", 2) == 0, "the log had no room for so many messages"
+    end(store, crash=crash)
+
+    store = opened(tmp_path)
+    assert put(store, 2) == [250, 251]
+    assert bodies(store) == [b"m0", b"m1"]
+    store._begin_queues([("orders", 1, 300)])
+    assert put(store, 1) == [252], "a queue with messages goes on after them"
+    end(store, crash=crash)
+
+    with opened(tmp_path) as store:
+        assert [each.queue_offset for each in store.queue("orders", 1)] == [250, 251, 252]
+        assert store.queue("others", 3).end == 7
+        store._begin_queues([("others", 3, 9)])
+        assert store.queue("others", 3).end == 9
+    assert verify(tmp_path, full=True).is_sound
+
+
+def test_log_that_begins_at_0_has_all_messages_of_its_queues(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        store._begin_queues([("orders", 1, 250)])
+        assert put(store, 1) == [0]
+
+        store._restart(65_536)
+        store._begin_queues([("orders", 1, 250), ("others", 1, 3)])
+        store._restart(0)
+        assert put(store, 1) == [0]
+        assert put(store, 1, topic="others") == [0]
+
+
+def test_record_with_a_lower_queue_offset_is_in_its_queue(tmp_path: Path) -> None:
+    """A slave asks its master while its own log lacks records that the master has deleted since."""
+    with opened(tmp_path / "master") as master, opened(tmp_path / "slave") as slave:
+        put(master, 300)
+        for store in (master, slave):
+            store._restart(master.config.commit_log_file_size_bytes * 2)
+        assert put(master, 2) == [300, 301]
+        slave._begin_queues([("orders", 1, 302)])
+        slave.append_raw(slave.end_offset, master.read_raw(master.start_offset, 65_536))
+        slave.wait_dispatched()
+        assert [each.queue_offset for each in slave.queue("orders", 1)] == [300, 301]
+        slave._settle_raw(slave.end_offset)
+        assert put(slave, 1) == [302]

@@ -46,7 +46,12 @@ class Broker:
         self.is_leading = True
         self.parts = Parts(folder=disk.folder.at)
         store = SimpleNamespace(
-            path="store", end_offset=0, dispatched_offset=0, flushed_offset=0, _declare=str
+            path="store",
+            start_offset=0,
+            end_offset=0,
+            dispatched_offset=0,
+            flushed_offset=0,
+            _declare=str,
         )
         self.store: Any = SimpleNamespace(store=store)
         self.membership: Any = SimpleNamespace(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rmqstore.broker.membership.roles import Role
+from rmqstore.broker.metadata.queue_starts import QueueStart
 from rmqstore.broker.metadata.shared import SharedTables, Wait
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.metadata.unkept import Unkept
@@ -174,6 +175,16 @@ class ModelTables(SharedTables):
     @property
     def changes_id(self) -> str:
         return self._changes_id
+
+    @property
+    def log_cuts(self) -> int:
+        return 0
+
+    def empty_queues(self) -> Mapping[str, Sequence[int]]:
+        return {}
+
+    def begin_queues(self, starts: Sequence[QueueStart]) -> None:
+        assert not starts
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []

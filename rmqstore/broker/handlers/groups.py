@@ -69,10 +69,10 @@ class GroupRequests:
         )
         return call.respond(ResponseCode.SUCCESS, remark, body=body)
 
-    def _stats(self, call: Call[ConsumeStatsRequestHeader, bytes]) -> Frame:
+    async def _stats(self, call: Call[ConsumeStatsRequestHeader, bytes]) -> Frame:
         header = call.header
         topics = [each for each in (header.topics or "").split(";") if each]
         if header.topic:
             topics = [header.topic]
-        stats = self._operations.stats(header.group, topics)
+        stats = await self._operations.stats(header.group, topics)
         return call.respond(ResponseCode.SUCCESS, body=stats.encode())

@@ -69,8 +69,8 @@ class TopicRequests:
         topic = self._operations.config(call.header.topic)
         return call.respond(ResponseCode.SUCCESS, body=fastjson.dumps(topic.members()))
 
-    def _stats(self, call: Call[OneTopicRequestHeader, bytes]) -> Frame:
-        stats = self._operations.stats(call.header.topic)
+    async def _stats(self, call: Call[OneTopicRequestHeader, bytes]) -> Frame:
+        stats = await self._operations.stats(call.header.topic)
         return call.respond(ResponseCode.SUCCESS, body=stats.encode())
 
     def _consumers(self, call: Call[OneTopicRequestHeader, bytes]) -> Frame:

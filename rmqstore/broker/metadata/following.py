@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from rmqstore.broker.metadata.change_body import ChangeBody
+from rmqstore.broker.metadata.queue_starts import starts_of_master
 from rmqstore.broker.metadata.shared import SharedTables
 from rmqstore.broker.metadata.takeover import first_page_of_topics, take_tables
 from rmqstore.errors import DiskError, RemotingError, UnsupportedStoreError
@@ -58,6 +59,8 @@ class Follower:
         self._asked_at = 0
         self.rounds = 0
         """Answers of the master that were taken."""
+        self._begun_after: int | None = None
+        """Cuts of the log when its empty queues were begun."""
 
     async def run(self) -> None:
         """Copy the tables repeatedly."""
@@ -72,6 +75,7 @@ class Follower:
                     await self._take_changes(answer.body)
                 else:
                     await self._take_all(with_timer=False)
+                await self._begin_queues()
             except (RemotingError, UnsupportedStoreError, DiskError, OSError) as error:
                 self._report(error)
                 changes_id = ""
@@ -103,6 +107,9 @@ class Follower:
         request = Frame.request(RequestCode.GET_ALL_TOPIC_CONFIG, header.to_fields())
         return (await self._host.call(request, _TIMEOUT_MS)).raise_for_code()
 
+    async def _call(self, request: Frame) -> Frame:
+        return await self._host.call(request, _TIMEOUT_MS)
+
     async def _take_changes(self, body: bytes) -> None:
         changes = ChangeBody.decode(body)
         changed = changes.apply(self._tables.tables)
@@ -110,10 +117,7 @@ class Follower:
         await self._tables.remove_queues(changes.deleted_topics, self._asked_at)
 
     async def _take_all(self, *, with_timer: bool) -> None:
-        async def call(request: Frame) -> Frame:
-            return await self._host.call(request, _TIMEOUT_MS)
-
-        taken = await take_tables(call, with_timer=with_timer)
+        taken = await take_tables(self._call, with_timer=with_timer)
         changed = taken.put_in_place(self._tables.tables)
         topics = taken.topics.topics if "topic" in changed else ()
         await self._tables.save_taken(changed, topics)
@@ -123,6 +127,19 @@ class Follower:
             self._host.log.info(
                 "metadata of %s taken: %s", self._master, ", ".join(sorted(changed))
             )
+
+    async def _begin_queues(self) -> None:
+        """Let queues whose messages lie before the start of the log continue as on the master. The
+        next request reports that this slave has all changes, so that it may be elected."""
+        cuts = self._tables.log_cuts
+        if cuts == self._begun_after:
+            return
+
+        empty = self._tables.empty_queues()
+        if empty:
+            starts = await starts_of_master(self._call, empty)
+            self._tables.begin_queues(starts)
+        self._begun_after = cuts
 
     def _report(self, error: Exception) -> None:
         self.failure = text = str(error)

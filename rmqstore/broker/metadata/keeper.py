@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 from rmqstore.aio import AsyncStore
 from rmqstore.broker.metadata import groups as group_rules
 from rmqstore.broker.metadata.files import SavedTable, TimerFiles
+from rmqstore.broker.metadata.queue_starts import QueueStart
 from rmqstore.broker.metadata.shared import Broker, SharedTables
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.parts import Parts
@@ -141,6 +142,30 @@ class Metadata(SharedTables):
                 await self._runtime.on_disk(remove)
             except StoreError as error:
                 self._host.log.error("the queues of the topic %s stay: %s", topic, error)
+
+    @property
+    def log_cuts(self) -> int:
+        """The number of cuts and restarts of the log."""
+        return self._store._cuts
+
+    def empty_queues(self) -> Mapping[str, Sequence[int]]:
+        """Return by topic the queues without messages, where the log begins after 0."""
+        if self._store.start_offset <= 0:
+            return {}
+        bounds = self._store._bounds
+        found = {}
+        for topic in self.tables.topics.values():
+            count = max(topic.read_queue_count, topic.write_queue_count)
+            each = [(queue, bounds(topic.name, queue)) for queue in range(count)]
+            empty = [queue for queue, of in each if of is None or of[0] == of[1]]
+            if empty:
+                found[topic.name] = empty
+        return found
+
+    def begin_queues(self, starts: Sequence[QueueStart]) -> None:
+        """Let queues without messages continue at offsets, durably. Raises StoreError."""
+        if starts:
+            self._store._begin_queues(starts)
 
     async def _save(self, *names: str) -> None:
         for name in names:

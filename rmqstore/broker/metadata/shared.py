@@ -7,7 +7,7 @@ The coroutines use no loop, clock or files directly. A subclass of `SharedTables
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,11 +16,12 @@ from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata import groups as group_rules
 from rmqstore.broker.metadata import topics as topic_rules
 from rmqstore.broker.metadata.change_body import SIZE_MAX, ChangeBody
+from rmqstore.broker.metadata.queue_starts import QueueStart, consumed_starts
 from rmqstore.broker.metadata.spreading import Holders, Spread
 from rmqstore.broker.metadata.tables import Offsets, Tables
 from rmqstore.broker.metadata.unkept import Unkept
 from rmqstore.config import BrokerConfig
-from rmqstore.errors import DiskError, RequestRefused
+from rmqstore.errors import DiskError, RequestRefused, StoreError
 from rmqstore.message import PutStatus
 from rmqstore.net.identity_log import IdentityLog
 from rmqstore.remoting.codes import ResponseCode
@@ -165,6 +166,20 @@ class SharedTables(ABC):
     async def remove_queues(self, topics: Collection[str], log_offset: int) -> None:
         """Remove the queues of deleted topics, with the records before *log_offset*."""
 
+    @property
+    @abstractmethod
+    def log_cuts(self) -> int:
+        """The number of cuts and restarts of the log."""
+
+    @abstractmethod
+    def empty_queues(self) -> Mapping[str, Sequence[int]]:
+        """Return by topic the queues without messages, whose messages may lie before the start of
+        the log."""
+
+    @abstractmethod
+    def begin_queues(self, starts: Sequence[QueueStart]) -> None:
+        """Let queues without messages continue at offsets, durably. Raises StoreError."""
+
     def take_role(self, role: Role) -> None:
         """Begin numbers of its own as the master of an epoch, end them otherwise."""
         epoch = max(role.epoch, 0) if role.is_master else None
@@ -179,12 +194,20 @@ class SharedTables(ABC):
                     self.unkept.clear()
                     self._unkept_epoch = epoch
                 self.tables.lead(epoch)
+                self._begin_consumed_queues()
                 self._changes_id = f"{epoch}-{self._broker.wall_ms()}-{self._process}"
                 if "topic" in self._unsaved:
                     self._keep_taken_topics()
         # The sync-state set may have changed.
         self._settle()
         self._wake()
+
+    def _begin_consumed_queues(self) -> None:
+        starts = consumed_starts(self.offsets, self.empty_queues())
+        try:
+            self.begin_queues(starts)
+        except StoreError as error:
+            self._broker.log.error("where %d queues continue is not saved: %s", len(starts), error)
 
     # -- reads
 

@@ -98,6 +98,11 @@ class Offsets:
         """Return the topics that a group has offsets on, sorted."""
         return sorted(topic for topic, known in map(_split, self.table.keys()) if known == group)
 
+    def committed(self) -> Iterable[tuple[str, Mapping[int, int]]]:
+        """Yield the topic and the offsets by queue, for each topic and group with offsets."""
+        for key in self.table.keys():
+            yield _split(key)[0], self.table.at(key)
+
     def remove(self, is_meant: Callable[[str, str], bool]) -> None:
         """Remove the offsets of every topic and group that *is_meant* returns True for."""
         keys = tuple(key for key in self.table.keys() if is_meant(*_split(key)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from rmqstore.broker.metadata import groups as rules
 from rmqstore.broker.metadata.spreading import Spread
@@ -68,35 +68,36 @@ class GroupOperations:
             )
         return group
 
-    def stats(self, group: str, topics: Collection[str] = ()) -> ConsumeStats:
+    async def stats(self, group: str, topics: Collection[str] = ()) -> ConsumeStats:
         """Return the progress of a group on *topics*, or on all that it has offsets on."""
         offsets, traffic = self._core.metadata.offsets, self._core.traffic
-        queues: dict[QueueName, QueueProgress] = {}
-        now_s, rate = self._core.now_ms() / 1000, 0.0
-        for topic in topics or offsets.topics_of(group):
-            queues.update(self._progress(topic, group))
-            rate += traffic.group_get_rate(topic, group, now_s)
-        return ConsumeStats(queues, rate)
+        topics = topics or offsets.topics_of(group)
+        now_s = self._core.now_ms() / 1000
+        rate = sum(traffic.group_get_rate(topic, group, now_s) for topic in topics)
+        queues = [each for topic in topics for each in self._queues_of(topic, group)]
+        progress = await self._core.runtime.in_thread(self._progress, queues)
+        return ConsumeStats(progress, rate)
 
-    def _progress(self, topic: str, group: str) -> Iterator[tuple[QueueName, QueueProgress]]:
-        metadata, store = self._core.metadata, self._core.store.store
+    def _queues_of(self, topic: str, group: str) -> Iterator[tuple[QueueName, int, int]]:
+        """Yields the queues of a topic, with the offsets that a group has committed and pulled."""
+        metadata = self._core.metadata
         config = metadata.topic(topic)
         for number in range(0 if config is None else config.read_queue_count):
-            queue = store.queue(topic, number)
-            committed = metadata.offsets.query(topic, group, number)
-            pulled = metadata.offsets.last_pulled(topic, group, number)
+            committed = metadata.offsets.query(topic, group, number) or 0
+            pulled = metadata.offsets.last_pulled(topic, group, number) or 0
+            yield QueueName(topic, self._core.config.name, number), committed, max(pulled, 0)
+
+    def _progress(
+        self, queues: Iterable[tuple[QueueName, int, int]]
+    ) -> Mapping[QueueName, QueueProgress]:
+        store, found = self._core.store.store, {}
+        for name, committed, pulled in queues:
+            queue = store.queue(name.topic, name.queue_id)
             consumed_ms = 0
-            if committed is not None and committed > 0:
+            if committed > 0:
                 try:
                     consumed_ms = queue.get(committed - 1).store_timestamp
                 except (NotFoundError, OffsetOutOfRange):
                     consumed_ms = 0  # The message is deleted, or the offset is past the end.
-            yield (
-                QueueName(topic, self._core.config.name, number),
-                QueueProgress(
-                    queue.end,
-                    committed or 0,
-                    max(pulled or 0, 0),
-                    consumed_ms,
-                ),
-            )
+            found[name] = QueueProgress(queue.end, committed, pulled, consumed_ms)
+        return found

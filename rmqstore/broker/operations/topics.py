@@ -97,19 +97,22 @@ class TopicOperations:
             raise _not_exist(f"No topic in this broker. topic: {name}")
         return topic
 
-    def stats(self, name: str) -> TopicStats:
+    async def stats(self, name: str) -> TopicStats:
         """Return the bounds of the queues of a topic. Raises RequestRefused for an unknown one."""
         topic = self._core.metadata.topic(name)
         if topic is None:
             raise _not_exist(f"topic[{name}] not exist")
         count = max(topic.read_queue_count, topic.write_queue_count)
-        broker_name = self._core.config.name
-        queues = {
-            QueueName(name, broker_name, number): self._queue_stats(name, number)
-            for number in range(count)
-        }
+        queues = await self._core.runtime.in_thread(self._queues_stats, name, count)
         rate = self._core.traffic.topic_put_rate(name, self._core.now_ms() / 1000)
         return TopicStats(queues, rate)
+
+    def _queues_stats(self, topic: str, count: int) -> Mapping[QueueName, QueueStats]:
+        broker_name = self._core.config.name
+        return {
+            QueueName(topic, broker_name, number): self._queue_stats(topic, number)
+            for number in range(count)
+        }
 
     def _queue_stats(self, topic: str, number: int) -> QueueStats:
         queue = self._core.store.store.queue(topic, number)
