@@ -21,6 +21,8 @@ __all__ = ["Host", "NameserverLink"]
 _REGISTERED_TIMEOUT_S = 3.0
 _UNREGISTER_TIMEOUT_S = 2.0
 _INTERVAL_MS_LOW, _INTERVAL_MS_HIGH = 10_000, 60_000
+_AWAITING_MS = 3000
+"""Period of a slave that awaits its master, whose topics and offsets it lacks."""
 
 
 class Host(Protocol):
@@ -48,6 +50,10 @@ class Host(Protocol):
     @property
     def announced_until_ms(self) -> int | None:
         """When that ends unless the lease is renewed; None where it does not end by itself."""
+
+    @property
+    def awaits_master(self) -> bool:
+        """Whether this is a slave that no nameserver has named its master to."""
 
     def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
         """Take the master that a nameserver names to a slave."""
@@ -230,6 +236,8 @@ class NameserverLink:
 
     @property
     def _period_ms(self) -> int:
+        if self._host.awaits_master:
+            return _AWAITING_MS
         period_ms = self._host.config.registration_interval_ms
         return max(_INTERVAL_MS_LOW, min(period_ms, _INTERVAL_MS_HIGH))
 

@@ -22,7 +22,7 @@ from rmqstore.broker.handlers.topics import TopicRequests
 from rmqstore.broker.membership.controlled import ControlledMembership
 from rmqstore.broker.membership.fixed import FixedMembership
 from rmqstore.broker.membership.membership import Membership
-from rmqstore.broker.membership.roles import Role
+from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
@@ -289,6 +289,12 @@ class OpenBroker:
         """Whether nameservers must not know this broker: another may be the master, or the services
         of its role have not begun."""
         return self.membership.is_hidden or not self.services.has_begun
+
+    @property
+    def awaits_master(self) -> bool:
+        """Whether this is a slave that no nameserver has named its master to."""
+        role = self.role
+        return role.standing is Standing.FOLLOWING and role.master_address is None
 
     def learn_master(self, answer: RegisterBrokerResponseHeader) -> None:
         """Take the master that a nameserver names."""

@@ -62,6 +62,7 @@ class Broker:
         self.nameserver_addresses = (ONE, TWO)
         self.announced: Announcement | None = MASTER
         self.announced_until_ms: int | None = None
+        self.awaits_master = False
         self.members: list[Collection[int]] = []
         self.process.loop.run(self._start)
         self.process.pass_time(0.1)
@@ -109,6 +110,17 @@ def test_a_registration_is_repeated_after_its_period() -> None:
     pauses = [late - early for early, late in pairwise(times)]
     assert len(pauses) == 3
     assert all(20_000 <= pause <= 20_010 for pause in pauses)
+
+
+def test_a_slave_asks_for_its_master_more_often_until_a_nameserver_names_one() -> None:
+    broker = Broker(registration_interval_ms=30_000)
+    broker.awaits_master = True
+    broker.change()
+    broker.process.pass_time(6.1)
+    assert broker.count(TWO, REGISTER) == 4
+    broker.awaits_master = False
+    broker.process.pass_time(20)
+    assert broker.count(TWO, REGISTER) == 5
 
 
 def test_a_lost_connection_makes_a_registration_due() -> None:
