@@ -20,6 +20,8 @@ __all__ = ["BROADCASTING", "Change", "Client", "ClientTable", "ConsumerGroup"]
 
 BROADCASTING = "BROADCASTING"
 """The message model whose consumers share no queues."""
+_PASSIVELY = "CONSUME_PASSIVELY"
+"""The type of consumers whose client pulls for a listener."""
 
 
 class Client(NamedTuple):
@@ -84,6 +86,20 @@ class ClientTable:
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """Return a consumer group that has members, None for another one."""
         return self._consumers.get(name)
+
+    def broadcaster(self, group: str, connection: Peer) -> str | None:
+        """Return the id of the client at *connection* if its group broadcasts to listeners."""
+        found = self._consumers.get(group)
+        if found is None or found.message_model != BROADCASTING:
+            return None
+        member = found.members.get(connection)
+        return None if member is None or found.consume_type != _PASSIVELY else member.client_id
+
+    def has_consumer(self, group: str, client_id: str) -> bool:
+        """Return whether a client is a member of a consumer group."""
+        found = self._consumers.get(group)
+        members = () if found is None else found.members.values()
+        return any(each.client_id == client_id for each in members)
 
     def producers(self, group: str) -> tuple[Client, ...]:
         """Return the members of a producer group."""

@@ -30,6 +30,7 @@ from rmqstore.broker.parts import Parts
 from rmqstore.broker.present_role import PresentRole
 from rmqstore.broker.registration import Announcement
 from rmqstore.broker.server_addresses import ServerAddresses
+from rmqstore.broker.services.broadcasts import BroadcastProgress
 from rmqstore.broker.services.clients import Clients
 from rmqstore.broker.services.delays import DelayedMessages
 from rmqstore.broker.services.locks import QueueLocks
@@ -128,6 +129,7 @@ class OpenBroker:
                 QueueLocks(self),
                 self.pulls,
                 self._copies,
+                BroadcastProgress(runtime, self.pulls.broadcasts),
                 DelayedMessages(self),
                 TrafficSamples(self),
             ],

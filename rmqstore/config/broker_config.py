@@ -294,6 +294,28 @@ class BrokerConfig:
         help="time for which a pull without messages is held, without longPollingEnable",
         effect="pulls",
     )
+    stores_broadcast_offsets: bool = option(
+        "enableBroadcastOffsetStore",
+        True,
+        help="keep what each consumer that broadcasts has pulled, and commit the lowest progress "
+        "of a group as that of GROUP@broadcast",
+        effect="pulls",
+    )
+    broadcast_offline_s: int = option(
+        "broadcastOffsetExpireSecond",
+        120,
+        "s",
+        help="time after the last pull of a consumer that broadcasts, and is not online, until its "
+        "progress is forgotten",
+        effect="start",
+    )
+    broadcast_online_s: int = option(
+        "broadcastOffsetExpireMaxSecond",
+        300,
+        "s",
+        help="the same for one that is online",
+        effect="start",
+    )
 
     # Metrics.
     metrics_exporter: MetricsExporter = same_option(  # noqa: RUF009

@@ -11,7 +11,8 @@ import pytest
 
 from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.node import Broker
-from rmqstore.remoting.bodies.clients import ConsumerList
+from rmqstore.broker.services import broadcasts
+from rmqstore.remoting.bodies.clients import ConsumerData, ConsumerList, SubscriptionData
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.connection import RemotingConnection
@@ -217,3 +218,38 @@ async def test_malformed_bodies_are_refused(tmp_path: Path) -> None:
                 answer = await call(client, broker, Frame(code, body=body))
                 assert answer.code == ResponseCode.INVALID_PARAMETER, (code, body)
         await asyncio.sleep(0)
+
+
+@on_loop
+async def test_progress_of_consumers_that_broadcast_is_committed_and_goes_with_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcasts, "_COMMIT_S", 0.01)
+    both = Consumer(), Consumer()
+    async with (
+        Broker(broker_config(tmp_path)) as broker,
+        both[0].client,
+        both[1].client,
+    ):
+        await broker.metadata.change_topic(TopicConfig("T"))
+        for _ in range(5):
+            await broker.store.put("T", b"x")
+        broker.store.store.wait_dispatched()
+        subscription = SubscriptionData(topic="T", version=5, expression="*")
+        data = ConsumerData(
+            group="cg",
+            consume_type="CONSUME_PASSIVELY",
+            message_model="BROADCASTING",
+            subscriptions=(subscription,),
+        )
+        for name, consumer, offset in zip("ab", both, (4, 3), strict=True):
+            await consumer.beat(broker, name, consumers=(data,))
+            await call(consumer.client, broker, pull_request("T", offset))
+        offsets = broker.metadata.offsets
+        await until(
+            lambda: offsets.query("T", "cg@broadcast", 0) == 3, "the lowest progress is committed"
+        )
+        assert offsets.groups_of("T") == []
+
+        await broker.metadata.delete_group("cg", with_offsets=True)
+        assert offsets.query("T", "cg@broadcast", 0) is None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rmqstore.broker.broadcast_offsets import Reader
 from rmqstore.broker.clients import BROADCASTING
 from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.operations import offsets
@@ -280,6 +281,26 @@ def test_pull_returns_the_records_from_its_offset_and_the_bounds(core: Core) -> 
     assert (result.min_offset, result.max_offset, result.is_slow) == (0, 3, False)
     record = core.record(1)
     assert len(result.records) == record.size
+
+
+def test_broadcasting_consumer_goes_on_where_it_was_when_it_comes_through_a_proxy(
+    core: Core,
+) -> None:
+    put(core, "eu", "us", "eu")
+    operation = PullOperation(core, clients())
+
+    def read(offset: int, **changes: Any) -> tuple[Outcome, int]:
+        reader = Reader("T", "G", changes.pop("client_id", "c"), is_proxied=changes.pop("proxied"))
+        checked = finished(operation.check(pull(offset, reader=reader, expression="*")))
+        result = finished(operation.first(checked))
+        return result.outcome, result.next_offset
+
+    assert read(2, proxied=False) == (Outcome.FOUND, 3)
+    assert read(-1, proxied=True) == (Outcome.RESET, 2)
+    assert read(2, proxied=True) == (Outcome.FOUND, 3)
+    assert read(-1, proxied=True, client_id="new") == (Outcome.RESET, 0)
+    core.offsets.commit("T", "G@broadcast", 0, 1)
+    assert read(-1, proxied=True, client_id="newer") == (Outcome.RESET, 1)
 
 
 @pytest.mark.parametrize(

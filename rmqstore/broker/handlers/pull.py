@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rmqstore.broker.broadcast_offsets import Reader
 from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.context import Context
 from rmqstore.broker.holds import Hold, Queue
@@ -38,6 +39,8 @@ __all__ = ["Held", "PullRequests"]
 _SUSPEND_MS_MAX = 10 * 60 * 1000
 _COMMIT, _SUSPEND = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUSPEND)
 _SUBSCRIPTION = int(PullFlag.SUBSCRIPTION)
+_PROXY_FOR_BROADCAST = 1
+"""The requestSource of a proxy that pulls for a consumer that broadcasts."""
 _CODES = {
     Outcome.FOUND: ResponseCode.SUCCESS,
     Outcome.NONE: ResponseCode.PULL_NOT_FOUND,
@@ -70,7 +73,10 @@ class PullRequests:
 
     def __init__(self, context: Context, clients: ClientTable) -> None:
         self._context = context
+        self._clients = clients
         self._operation = PullOperation(context, clients)
+        self.broadcasts = self._operation.broadcasts
+        """The consumers that broadcast."""
         self.held: Held | None = None
         """What holds pulls, by `look`, `give_up` and `end_of`; without it none is held."""
 
@@ -84,12 +90,45 @@ class PullRequests:
     def _pull(self, call: _Call) -> _Found:
         refuse_light_topic(call.header.lite_topic)
         try:
-            checked = self._operation.check(_pull_of(call.header))
+            checked = self._operation.check(self._pull_of(call))
         except PullForbidden as error:
             return _forbidden(call, error)
         if isinstance(checked, CheckedPull):
             return self._first(call, checked)
         return self._when_checked(call, checked)
+
+    def _pull_of(self, call: _Call) -> Pull:
+        header = call.header
+        flag = header.sys_flag
+        return Pull(
+            group=header.consumer_group,
+            topic=header.topic,
+            queue=header.queue_id,
+            offset=header.queue_offset,
+            messages_max=header.max_messages,
+            bytes_max=header.max_size_bytes,
+            commit_offset=header.commit_offset if flag & _COMMIT else None,
+            has_subscription=bool(flag & _SUBSCRIPTION),
+            expression_type=header.expression_type or TAG,
+            expression=header.subscription,
+            subscription_version=header.subscription_version,
+            reader=self._reader(call),
+        )
+
+    def _reader(self, call: _Call) -> Reader | None:
+        """Returns who pulls, None for a consumer that does not broadcast."""
+        if not self._context.config.stores_broadcast_offsets:
+            return None
+        header = call.header
+        is_proxied = header.request_source == _PROXY_FOR_BROADCAST
+        client_id = (
+            header.proxy_client_id
+            if is_proxied
+            else self._clients.broadcaster(header.consumer_group, call.peer)
+        )
+        if client_id is None:
+            return None
+        return Reader(header.topic, header.consumer_group, client_id, is_proxied)
 
     async def _when_checked(
         self, call: _Call, checked: Coroutine[Any, Any, CheckedPull]
@@ -176,23 +215,6 @@ class PullRequests:
             group_sys_flag=None if is_reset else checked.group.sys_flag,
         ).to_fields()
         return request.respond(_CODES[result.outcome], str(result.status), fields, result.records)
-
-
-def _pull_of(header: PullMessageRequestHeader) -> Pull:
-    flag = header.sys_flag
-    return Pull(
-        group=header.consumer_group,
-        topic=header.topic,
-        queue=header.queue_id,
-        offset=header.queue_offset,
-        messages_max=header.max_messages,
-        bytes_max=header.max_size_bytes,
-        commit_offset=header.commit_offset if flag & _COMMIT else None,
-        has_subscription=bool(flag & _SUBSCRIPTION),
-        expression_type=header.expression_type or TAG,
-        expression=header.subscription,
-        subscription_version=header.subscription_version,
-    )
 
 
 def _forbidden(call: _Call, error: PullForbidden) -> Frame:

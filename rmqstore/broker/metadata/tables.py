@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from rmqstore.broker.broadcast_offsets import group_of_progress
 from rmqstore.broker.metadata.changes import ChangeLog, Entry
 from rmqstore.broker.metadata.delay_progress import DelayProgress
 from rmqstore.store.metadata import (
@@ -91,7 +92,9 @@ class Offsets:
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets on a topic, sorted."""
         return sorted(
-            group for known, group in map(_split, self.table.keys()) if known == topic and group
+            group
+            for known, group in map(_split, self.table.keys())
+            if known == topic and group and group == group_of_progress(group)
         )
 
     def topics_of(self, group: str) -> list[str]:
@@ -227,7 +230,7 @@ class Tables:
         self.forbidden.pop(name, None)
         self.groups_version = self._next(self.groups_version)
         if with_offsets:
-            self.offsets.remove(lambda _, group: group == name)
+            self.offsets.remove(lambda _, group: group_of_progress(group) == name)
         self.log.note(_FORBIDDEN, name, is_removed=True)
         return self.log.note(_GROUP, name, is_removed=True)
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import Any, NamedTuple
 
+from rmqstore.broker.broadcast_offsets import Reader
 from rmqstore.broker.clients import BROADCASTING, ClientTable
+from rmqstore.broker.operations.broadcasts import Broadcasts
 from rmqstore.broker.operations.core import Core, ViewOf
 from rmqstore.broker.operations.filters import ALL, TAG, Filter, filter_of, refuse_other_than_tags
 from rmqstore.broker.operations.memory import bytes_in_memory
@@ -83,6 +85,8 @@ class Pull:
     expression: str | None = None
     subscription_version: int = 0
     """The version of the subscription that the consumer has."""
+    reader: Reader | None = None
+    """The consumer, where it broadcasts."""
 
 
 @dataclass(slots=True)
@@ -139,6 +143,8 @@ class PullOperation:
         self._core = core
         self._clients = clients
         self._view = ViewOf(core)
+        self.broadcasts = Broadcasts(core, clients)
+        """The consumers that broadcast."""
         self._bytes_in_memory = bytes_in_memory()
 
     # -- Checks.
@@ -247,6 +253,8 @@ class PullOperation:
         if pull.commit_offset is not None and self._core.role.is_master:
             offsets.commit(pull.topic, pull.group, pull.queue, pull.commit_offset)
         reset = offsets.take_reset(pull.topic, pull.group, pull.queue)
+        if reset is None and pull.reader is not None:
+            reset = self.broadcasts.begun(pull.reader, pull.queue, pull.offset)
         if reset is not None:
             low, high = self._view().bounds(pull.topic, pull.queue) or (0, 0)
             status = GetStatus.OFFSET_RESET

@@ -34,6 +34,8 @@ class Pulls(Service):
             end_of=self._requests.end_of,
         )
         """The pulls that wait for messages."""
+        self.broadcasts = self._requests.broadcasts
+        """The consumers that broadcast."""
 
     def term(self, role: Role) -> Hashable:
         return role.standing, role.epoch
