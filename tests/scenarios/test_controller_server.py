@@ -40,6 +40,7 @@ FIRST, SECOND = 1, 2
 """The machines of two brokers, which are their ids too."""
 SELDOM_MS = 3_600_000
 SCAN_MS = 500
+LEASE_MS = 3000
 
 
 class World:
@@ -128,19 +129,19 @@ class World:
         assert isinstance(answer, Frame)
         return answer
 
-    def beat(self, number: int, *, timeout_ms: int = SELDOM_MS, **fields: Any) -> None:
+    def beat(self, broker_id: int, *, timeout_ms: int = SELDOM_MS, **fields: Any) -> None:
         """Send the heartbeat of a Java broker, or of one of this library if it has a *life*."""
         header = ControllerHeartbeatRequestHeader(
             cluster_name="c",
-            broker_address=f"10.0.0.{number}:10911",
+            broker_address=f"10.0.0.{broker_id}:10911",
             broker_name="g",
-            broker_id=number,
+            broker_id=broker_id,
             epoch=0,
             max_offset=100,
             heartbeat_timeout_ms=timeout_ms,
             **fields,
         )
-        answer = self.call(number, RequestCode.BROKER_HEARTBEAT, header.to_fields())
+        answer = self.call(broker_id, RequestCode.BROKER_HEARTBEAT, header.to_fields())
         assert answer.code == ResponseCode.SUCCESS
 
     def elect(self, number: int) -> Frame:
@@ -197,6 +198,20 @@ def test_a_controller_that_was_stopped_takes_no_end_of_a_connection_for_a_death(
     world.brokers[FIRST].end(loses_power=False)
     world.pass_ms(5100)
     assert not world.controller.status().waiting
+
+
+def test_an_election_is_reviewed_when_the_lease_of_the_former_master_has_ended() -> None:
+    """No scan, no heartbeat and no connection brings the review about."""
+    world = World()
+    world.make_group(life=1, in_sync=2, lease_ms=LEASE_MS)
+    world.beat(FIRST, life=1, in_sync=2, lease_ms=LEASE_MS, number=2, role_epoch=1)
+    world.pass_ms(10_000)
+    world.beat(FIRST, life=1, in_sync=2, lease_ms=LEASE_MS, number=3, role_epoch=1)
+    world.brokers[FIRST].end(loses_power=False)
+    world.pass_ms(LEASE_MS - 500)
+    assert "lease of the former master" in world.controller.status().waiting["g"].reason
+    world.pass_ms(1500)
+    assert "have yet to report" in world.controller.status().waiting["g"].reason
 
 
 def test_a_change_that_cannot_be_saved_is_not_taken(
