@@ -2,8 +2,8 @@
 
 A producer behaves as RocketMQ's: it sends to a queue of the master in the route, at most three
 times, and requests the route again after a refusal or without an answer. Some messages make their
-topic, others are delayed. A consumer pulls from any
-member of the group. An operator creates topics and groups at the master.
+topic, others are delayed. A consumer pulls from any member of the group, and sends some messages
+back. An operator creates topics and groups at the master.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ from rmqstore.remoting.headers.pull import (
     PullMessageResponseHeader,
 )
 from rmqstore.remoting.headers.routes import GetRouteInfoRequestHeader
-from rmqstore.remoting.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from rmqstore.remoting.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
 from rmqstore.sim.broker_host import READERS
 from rmqstore.sim.clock import MachineClock, Timeline
 from rmqstore.sim.model_store import records_in
@@ -51,6 +55,10 @@ _WAITS_MS = (0, 900, 3000)
 _CHANGE_MS = 4000
 _AT_ONCE = 8
 _DELAYS_EVERY = 5
+_FAILURES = 0.05
+"""The share of messages that a consumer fails on."""
+_RETRY_LEVELS = (1, 2, -1)
+"""Delay levels of retries, and that of a dead letter."""
 _LEVELS = (1, 2)
 
 Answer = Frame | RemotingError
@@ -70,6 +78,10 @@ class Record(Protocol):
 
     def read(self, number: int, *, topic: str, queue: int, queue_offset: int) -> None:
         """Take a record that a consumer got."""
+
+    def sent_back(self, number: int, *, place: int, is_dead: bool) -> None:
+        """Take the acknowledgement of the put *number*, at *place* in the log, that a consumer
+        failed on: its group gets the message again, or as a dead letter."""
 
     def made(self, *, topic: str = "", group: str = "") -> None:
         """Take the acknowledgement of a topic or a group that is on all members of the set: of a
@@ -303,8 +315,10 @@ class Consumer(Client):
         if isinstance(answer, Frame):
             if answer.code == ResponseCode.SUCCESS:
                 self.woken += self._timeline.now_us - began_us > _PULL_MS * 1000
-                for queue_offset, number in records_in(answer.body):
+                for queue_offset, number, place in records_in(answer.body):
                     self._record.read(number, topic=TOPIC, queue=queue, queue_offset=queue_offset)
+                    if self._rng.random() < _FAILURES:
+                        self._send_back(number, place)
             if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_OFFSET_MOVED):
                 found = PullMessageResponseHeader.from_fields(answer.ext_fields)
                 self._next[queue] = found.next_offset
@@ -312,6 +326,25 @@ class Consumer(Client):
 
     def _again(self, queue: int) -> None:
         self._timeline.after(_PULL_MS * 1000, self._pull, queue)
+
+    def _send_back(self, number: int, place: int, tries: int = 1) -> None:
+        """Have the put *number* delivered again, or as a dead letter."""
+        master = self._master()
+        if master is None:
+            return
+        level = self._rng.choice(_RETRY_LEVELS)
+        header = ConsumerSendMsgBackRequestHeader(offset=place, group=READERS, delay_level=level)
+        request = Frame.request(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_fields())
+        warnings = self._record.warnings
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, Frame) and answer.code == ResponseCode.SUCCESS:
+                if warnings == self._record.warnings:
+                    self._record.sent_back(number, place=place, is_dead=level < 0)
+            elif tries < _TRIES:
+                self.refresh(lambda: self._send_back(number, place, tries + 1))
+
+        self._call(master, request, _SEND_MS, answered)
 
 
 class Operator(Client):

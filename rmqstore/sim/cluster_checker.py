@@ -7,6 +7,8 @@
   had been confirmed.
 - Every delayed message that was acknowledged to a client, and that retention has not deleted, is
   delivered to its topic. No message is delivered twice in the final logs.
+- Every message that a consumer sent back, with success, is in the topic of its group's retries, or
+  in that of its dead letters, unless retention has deleted it.
 - A topic or group whose change was acknowledged without a remark, or the topic of an acknowledged
   message, is in the tables of all brokers at
   the end, and of each elected broker.
@@ -24,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.broker.operations.message_rules import DELAY_ORIGIN
-from rmqstore.sim.broker_host import BrokerHost
+from rmqstore.sim.broker_host import READERS, BrokerHost
 from rmqstore.sim.checker import Checker, Violation
 from rmqstore.sim.contents import Contents
 from rmqstore.sim.disk import ModelLog
-from rmqstore.topic_names import SCHEDULE_TOPIC
+from rmqstore.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 
 __all__ = ["ClusterChecker"]
 
@@ -48,6 +50,9 @@ class ClusterChecker:
         self._sent: dict[str, _Place] = {}
         self._delayed: dict[str, str] = {}
         """By the key of a delayed message, its topic."""
+        self._sent_back: dict[tuple[str, str], int] = {}
+        """By topic and key of a retry or a dead letter, the place of the message that a consumer
+        failed on."""
         self._first_kept = 0
         self._read: dict[_Place, int] = {}
         self._topics: set[str] = set()
@@ -66,6 +71,11 @@ class ClusterChecker:
     def repeated(self) -> int:
         """Messages that were stored more than once, because a client sent them again."""
         return len(self._keys) - len(set(self._keys.values()))
+
+    @property
+    def failures(self) -> int:
+        """Messages that consumers sent back."""
+        return len(self._sent_back)
 
     @property
     def changes(self) -> int:
@@ -103,6 +113,11 @@ class ClusterChecker:
                 f"had got put {known}"
             )
 
+    def sent_back(self, number: int, *, place: int, is_dead: bool) -> None:
+        """Record a message that was sent back, with success."""
+        topic = (DLQ_PREFIX if is_dead else RETRY_PREFIX) + READERS
+        self._sent_back[topic, self._keys[number]] = place
+
     def made(self, *, topic: str = "", group: str = "") -> None:
         """Record a topic or a group that was acknowledged."""
         if topic:
@@ -115,6 +130,7 @@ class ClusterChecker:
         self.warnings += 1
         self._sent.clear()
         self._delayed.clear()
+        self._sent_back.clear()
         self._read.clear()
         self._topics.clear()
         self._groups.clear()
@@ -155,17 +171,21 @@ class ClusterChecker:
     def undelivered(self, log: ModelLog) -> str:
         """Return a delayed message whose time is not over, or that is not delivered; empty where
         there is none."""
-        waiting = dict(self._delayed)
+        waiting, sent_back = dict(self._delayed), dict(self._sent_back)
         kept = set()
         for each in log.records(log.start_offset, log.whole_end):
             content = self._contents.of(each.number)
             if waiting.get(content.key) == content.topic:
                 del waiting[content.key]
+            sent_back.pop((content.topic, content.key), None)
             if each.physical_offset >= self._first_kept:
                 kept.add((each.queue, each.queue_offset))
         # A broker may have deleted a message that it had not delivered.
         lost = sorted(key for key in waiting if self._sent[key] in kept)
-        return f"message {lost[0]} is not delivered" if lost else ""
+        if lost:
+            return f"message {lost[0]} is not delivered"
+        gone = sorted(each for each, at in sent_back.items() if at >= self._first_kept)
+        return f"message {gone[0][1]}, sent back, is not in {gone[0][0]}" if gone else ""
 
     def kept_from(self, offset: int) -> None:
         """Record that a broker that serves clients has deleted its log before *offset*."""

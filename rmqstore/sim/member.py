@@ -7,6 +7,7 @@ broker does is a turn of the process, as what the network does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -121,7 +122,9 @@ class Member(Replica):
 
     def stop(self, done: Callable[[], None]) -> None:
         async def stop() -> None:
-            await self.stop_broker()
+            # A program whose disk is full ends with an error.
+            with contextlib.suppress(DiskError):
+                await self.stop_broker()
             self._timeline.after(0, done)
 
         self.process.run(lambda: self.loop.create_task(stop()))

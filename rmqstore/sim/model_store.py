@@ -7,6 +7,7 @@ their messages (`contents`). Records are in their queues as soon as readers see 
     at  size  field of a record that a pull returns   (integers are big-endian)
     0   8     queue offset
     8   8     number of the put
+    16  8     place in the log
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from rmqstore.topic_names import SCHEDULE_TOPIC
 
 __all__ = ["AsyncModelStore", "ModelStore", "Sends", "StoreMachine", "records_in"]
 
-_RECORD = struct.Struct(">qq")
+_RECORD = struct.Struct(">qqq")
 _STORED_MS = attrgetter("stored_ms")
 _OFFSET = attrgetter("queue_offset")
 
 
-def records_in(body: bytes) -> list[tuple[int, int]]:
-    """Return queue offset and put number of each record that a pull returned."""
+def records_in(body: bytes) -> list[tuple[int, int, int]]:
+    """Return queue offset, put number and place in the log of each record that a pull returned."""
     return list(_RECORD.iter_unpack(body))
 
 
@@ -458,7 +459,7 @@ class ModelStore:
         return found[-count_max:]
 
     def _has_word(self, message: Message, word: str, is_tag: bool) -> bool:
-        _, number = _RECORD.unpack(message.raw)
+        _, number, _ = _RECORD.unpack(message.raw)
         content = self._sends.contents.of(number)
         return content.properties.get("TAGS") == word if is_tag else word in content.words
 
@@ -488,7 +489,7 @@ class ModelStore:
             record.physical_offset,
             _RECORD.size,
             record.stored_ms,
-            _RECORD.pack(record.queue_offset, record.number),
+            _RECORD.pack(record.queue_offset, record.number, record.physical_offset),
         )
 
 

@@ -19,6 +19,7 @@ from rmqstore.broker.holds import Hold
 from rmqstore.broker.metadata.shared import SharedTables
 from rmqstore.broker.metadata.spreading import Holders, Spread
 from rmqstore.broker.operations.send import SendOperation, Sent
+from rmqstore.broker.operations.send_back import SendBackOperation
 from rmqstore.errors import PutError
 from rmqstore.nameserver.routes import RouteTable
 from rmqstore.replication.group.quorum import Lease
@@ -71,6 +72,7 @@ def test_clients_of_a_quiet_cluster_are_served_at_once() -> None:
     assert checker.acknowledged > 30
     assert checker.reads > 30
     assert checker.changes > 5
+    assert checker.failures > 0
 
 
 def test_a_cluster_is_repeated_by_its_seed() -> None:
@@ -119,7 +121,14 @@ def _look_past_the_confirmed(pulls: PullRequests, hold: Hold) -> bool:
         return _LOOK(pulls, hold)
 
 
+async def _forget(*_: object, **__: object) -> None:
+    """Store nothing."""
+
+
 SABOTAGE = {
+    "a message that a consumer sends back is not stored": Sabotage(
+        ((SendBackOperation, "_put", _forget),), "sent back, is not in"
+    ),
     "a pull that waited gets what is not confirmed": Sabotage(
         ((PullRequests, "look", _look_past_the_confirmed),), "which was not confirmed"
     ),

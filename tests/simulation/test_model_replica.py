@@ -162,7 +162,7 @@ def test_a_read_returns_records_by_offset_and_tag() -> None:
     _, view = _filled()
     status, offset, low, high, count, body = view.get("orders", 0, 1, 10, 1000, None, True)
     assert (status, offset, low, high, count) == (GetStatus.FOUND, 3, 0, 3, 2)
-    assert [offset for offset, _ in records_in(body)] == [1, 2]
+    assert [offset for offset, *_ in records_in(body)] == [1, 2]
     assert view.get("orders", 0, 0, 10, 1000, ("b",), True)[4] == 1
     assert view.get("orders", 0, 0, 1, 1000, ("b",), True)[:2] == (GetStatus.NO_MATCHED_MESSAGE, 1)
     assert view.get("orders", 0, 3, 1, 1000, None, True)[0] is GetStatus.OFFSET_OVERFLOW_ONE
