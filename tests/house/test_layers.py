@@ -21,6 +21,7 @@ LAYERS = {
     "rmqstore.arguments": 1,
     "rmqstore.errors": 1,
     "rmqstore.exports": 1,
+    "rmqstore.filters": 1,
     "rmqstore.config": 1,
     "rmqstore.message": 1,
     "rmqstore.permissions": 1,
@@ -63,13 +64,13 @@ LAYERS = {
 }
 
 PURE = re.compile(
-    r"rmqstore\.epochs|rmqstore\.replication\.(protocol|group)(\..+)?"
+    r"rmqstore\.epochs|rmqstore\.filters(\..+)?|rmqstore\.replication\.(protocol|group)(\..+)?"
     r"|rmqstore\.controller(\.(?!server|notices|engines)\w+)?"
     r"|rmqstore\.broker\.(clients|holds|registration|nameserver_calls|metrics|traffic)"
     r"|rmqstore\.broker\.membership\.(controller_calls|identity|leader_search|master_places|orders|roles)"
     r"|rmqstore\.broker\.services\.plan"
     r"|rmqstore\.broker\.operations\.(filters|message_rules)"
-    r"|rmqstore\.broker\.metadata\.(topics|groups|changes|tables|spreading|change_body)"
+    r"|rmqstore\.broker\.metadata\.(topics|groups|changes|tables|spreading|change_body|consumer_filters)"
     r"|rmqstore\.nameserver(\.(?!(server|kv_file)$)\w+)?"
     r"|rmqstore\.remoting(?!\.(client|connection|server)$)(\..+)?"
 )
