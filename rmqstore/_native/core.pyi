@@ -357,6 +357,18 @@ class StoreReader(StoreWriter):
         tags: str | Sequence[str] | None,
         check_crc: bool,
     ) -> tuple[GetStatus, int, int, int, int, bytes]: ...
+    def _get_selected(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int,
+        max_units: int,
+        names: tuple[str, ...],
+        selects: Callable[[tuple[str | None, ...]], bool],
+        check_crc: bool,
+    ) -> tuple[GetStatus, int, int, int, int, bytes]: ...
     def _get(
         self,
         topic: str,

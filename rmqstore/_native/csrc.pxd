@@ -462,6 +462,9 @@ cdef extern from "base/gate.h" nogil:
 
 
 cdef extern from "store/read.h" nogil:
+    enum:
+        RMQ_GET_NO_MATCHED_MESSAGE
+
     struct rmq_found:
         rmq_mapped_file *file
         rmq_record record

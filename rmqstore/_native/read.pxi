@@ -4,6 +4,7 @@ cdef enum:
     FOUND_MAX = 512
     UNITS_MAX = 65536
     QUERY_MAX = 65536
+    SLICED_NAMES_MAX = 16
 
 # By the value of enum rmq_get_status, which is RocketMQ's order.
 cdef tuple GET_STATUSES = tuple(GetStatus)
@@ -50,6 +51,30 @@ cdef class _Found:
         if record is None:
             raise cut_while_read(entry.record.physical_offset)
         return record
+
+
+cdef tuple values_of(const rmq_record *record, tuple names):
+    """The values of some properties, None for each absent one; of two pairs with one name the later one counts."""
+    cdef Py_ssize_t i, count = len(names)
+    cdef size_t at = 0
+    cdef rmq_slice name, value
+    cdef rmq_slice wanted[SLICED_NAMES_MAX]
+    cdef rmq_slice values[SLICED_NAMES_MAX]
+    cdef dict found = {}
+    if count > SLICED_NAMES_MAX:
+        while rmq_properties_next(record.properties, <size_t>record.properties_size, &at, &name, &value):
+            found[text_of(name.data, <Py_ssize_t>name.size)] = text_of(value.data, <Py_ssize_t>value.size)
+        return tuple([found.get(each) for each in names])
+
+    for i in range(count):
+        wanted[i].data = PyUnicode_AsUTF8AndSize(names[i], <Py_ssize_t *>&wanted[i].size)
+        values[i].data = NULL
+    while rmq_properties_next(record.properties, <size_t>record.properties_size, &at, &name, &value):
+        for i in range(count):
+            if name.size == wanted[i].size and memcmp(name.data, wanted[i].data, name.size) == 0:
+                values[i] = value
+    return tuple([None if values[i].data == NULL else text_of(values[i].data, <Py_ssize_t>values[i].size)
+                  for i in range(count)])
 
 
 cdef tuple unit_fields(rmq_queue *queue, const rmq_unit *unit):
@@ -173,6 +198,78 @@ cdef class StoreReader(StoreWriter):
                 raise error_of(&err)
             return (GET_STATUSES[result.status], result.next_offset, result.min_offset, result.max_offset, messages,
                     records)
+        finally:
+            self.leave()
+
+    def _get_selected(self, str topic not None, int32_t queue, int64_t offset, size_t max_count, int64_t max_bytes,
+                      size_t max_units, tuple names not None, selects not None, bint check_crc):
+        """As _get_raw, but only records that *selects* returns true for. It gets the values of the properties *names*,
+        None for an absent one. At most *max_units* records are looked at, and 512."""
+        cdef rmq_store *handle = self.enter()
+        cdef rmq_get_request request
+        cdef rmq_get_result result
+        cdef rmq_error err
+        cdef _Found found
+        cdef rmq_found *entry
+        cdef rmq_slice name
+        cdef int status
+        cdef size_t i, messages = 0
+        cdef int64_t size = 0
+        cdef object kept = sought_text("topic", topic, &name), is_selected
+        cdef bytes copied
+        cdef list records = []
+        memset(&request, 0, sizeof(request))
+        request.topic, request.topic_size = name.data, name.size
+        request.queue_id, request.offset = queue, offset
+        request.max_count = min(max(max_units, <size_t>1), <size_t>FOUND_MAX)
+        request.max_units, request.max_bytes = request.max_count, INT64_MAX
+        try:
+            found = _Found(request.max_count)
+            with nogil:
+                status = rmq_store_get(handle, &request, found.entries, &result, &err)
+            found.count = result.count
+            if status != RMQ_OK and result.count == 0:
+                raise error_of(&err)
+
+            for i in range(result.count):
+                entry = &found.entries[i]
+                is_selected = selects(values_of(&entry.record, names))
+                if not is_selected and rmq_store_keeps_bytes(handle):
+                    continue
+                if is_selected and messages > 0 and (messages + <size_t>entry.batch_size > max_count
+                                                     or size + entry.record.total_size > max_bytes):
+                    result.next_offset = entry.queue_offset
+                    break
+                copied = PyBytes_FromStringAndSize(<const char *>entry.record.data, entry.record.total_size)
+                if not rmq_store_copy_is_whole(handle, <const uint8_t *>PyBytes_AS_STRING(copied), entry.record.data,
+                                               <size_t>entry.record.total_size):
+                    if not records:
+                        raise cut_while_read(entry.record.physical_offset)
+                    result.next_offset = entry.queue_offset
+                    break
+                if not is_selected:
+                    continue
+                if check_crc:
+                    # Only of these: the bodies of all others are not read.
+                    status = rmq_record_decode(<const uint8_t *>PyBytes_AS_STRING(copied),
+                                               <size_t>entry.record.total_size, entry.record.physical_offset,
+                                               RMQ_CHECK_PLACE | RMQ_CHECK_READER, &entry.record, &err)
+                    if status != RMQ_OK:
+                        if not records:
+                            raise error_of(&err)
+                        result.next_offset = entry.queue_offset
+                        break
+                records.append(copied)
+                size += len(copied)
+                messages += <size_t>entry.batch_size
+                if messages >= max_count:
+                    result.next_offset = entry.queue_offset + entry.batch_size
+                    break
+
+            if not records and result.count > 0:
+                result.status = RMQ_GET_NO_MATCHED_MESSAGE
+            return (GET_STATUSES[result.status], result.next_offset, result.min_offset, result.max_offset, messages,
+                    b"".join(records))
         finally:
             self.leave()
 

@@ -193,6 +193,11 @@ class ClientTable:
         self._heard_ms.pop(connection, None)
         return changes
 
+    def groups_of(self, connection: Peer) -> tuple[str, ...]:
+        """Return the consumer groups that the client at *connection* is in."""
+        entries = self._groups_of.get(connection, ())
+        return tuple(sorted(name for kind, name in entries if kind == "consumer"))
+
     def silent(self, now_ms: int) -> tuple[Peer, ...]:
         """Return the connections without a heartbeat for the time of the table; `forget` them."""
         oldest_ms = now_ms - self._timeout_ms

@@ -317,6 +317,46 @@ class BrokerConfig:
         effect="start",
     )
 
+    # Filters.
+    sql_filters: bool = option(
+        "enablePropertyFilter",
+        False,
+        help="serve consumers that select messages by an expression of SQL92",
+        effect="pulls, and checks of consumers",
+    )
+    sql_filters_of_retries: bool = option(
+        "filterSupportRetry",
+        False,
+        help="select the messages of a retry topic that is subscribed to by SQL92 by the group's "
+        "expression for the topic that each message came from",
+        effect="pulls of retry topics",
+    )
+    filter_consumers: int = option(
+        "expectConsumerNumUseFilter",
+        32,
+        "groups",
+        low=1,
+        high=1_000_000,
+        help="groups with an expression for one topic that the bits in consumerFilter.json are for",
+        effect="start; consumerFilter.json",
+    )
+    filter_error_percent: int = option(
+        "maxErrorRateOfBloomFilter",
+        20,
+        "%",
+        low=1,
+        high=99,
+        help="share of messages that the bits in consumerFilter.json may fail to exclude",
+        effect="start; consumerFilter.json",
+    )
+    filter_kept_ms: int = option(
+        "filterDataCleanTimeSpan",
+        24 * 60 * 60 * 1000,
+        "ms",
+        help="time for which consumerFilter.json keeps the expression of a group without consumers",
+        effect="consumerFilter.json",
+    )
+
     # Metrics.
     metrics_exporter: MetricsExporter = same_option(  # noqa: RUF009
         ControllerConfig, "metrics_exporter"

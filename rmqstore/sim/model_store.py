@@ -378,6 +378,37 @@ class ModelStore:
         tags: tuple[str, ...] | None,
         check_crc: bool,
     ) -> tuple[GetStatus, int, int, int, int, bytes]:
+        def is_wanted(record: ModelRecord) -> bool:
+            return tags is None or self._tag(record) in tags
+
+        return self._get_wanted(topic, queue, offset, messages_max, is_wanted)
+
+    def _get_selected(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        messages_max: int,
+        bytes_max: int,
+        looked_max: int,
+        names: tuple[str, ...],
+        selects: Callable[[tuple[str | None, ...]], bool],
+        check_crc: bool,
+    ) -> tuple[GetStatus, int, int, int, int, bytes]:
+        def is_wanted(record: ModelRecord) -> bool:
+            properties = self._sends.contents.of(record.number).properties
+            return selects(tuple(map(properties.get, names)))
+
+        return self._get_wanted(topic, queue, offset, min(messages_max, looked_max), is_wanted)
+
+    def _get_wanted(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        looked_max: int,
+        is_wanted: Callable[[ModelRecord], bool],
+    ) -> tuple[GetStatus, int, int, int, int, bytes]:
         records, bounds = self._records(topic, queue), self._bounds(topic, queue)
         if bounds is None:
             return GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, 0, b""
@@ -390,8 +421,8 @@ class ModelStore:
             return status, high, low, high, 0, b""
 
         at = bisect_left(records, offset, key=_OFFSET)
-        seen = records[at : at + messages_max]
-        found = [each for each in seen if tags is None or self._tag(each) in tags]
+        seen = records[at : at + looked_max]
+        found = [each for each in seen if is_wanted(each)]
         body = b"".join(self._message(each).raw for each in found)
         status = GetStatus.FOUND if found else GetStatus.NO_MATCHED_MESSAGE
         return status, seen[-1].queue_offset + 1, low, high, len(found), body

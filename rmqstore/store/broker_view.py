@@ -28,6 +28,7 @@ class BrokerView:
         "query",
         "record_at",
         "record_in",
+        "select",
         "takes_batches",
         "units",
     )
@@ -47,6 +48,10 @@ class BrokerView:
         """Returns (status, next offset, min offset, max offset, messages, records back to back):
         topic, queue, offset, the number of messages and of bytes at most, tags or None, whether to
         check CRCs."""
+        self.select = store._get_selected
+        """Returns as `get` the records that a function selects: topic, queue, offset, the number of
+        messages, of bytes and of messages to look at at most, names of properties, the function,
+        which gets a tuple of their values (None for an absent one), whether to check CRCs."""
         self.bounds = store._bounds
         """Returns the first offset of a queue and the one after the last, None without the queue:
         topic, queue."""

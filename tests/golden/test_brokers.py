@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import json
-import tarfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -15,29 +13,12 @@ from typing import Any
 import pytest
 
 from rmqstore.broker.node import Broker
-from rmqstore.config import BrokerConfig
-from tests.golden import DIRECTORY, RELEASES
+from tests.golden import RELEASES
+from tests.golden.taken_over import ENDINGS, TakenOver
 from tests.support.loops import on_loop
 from tests.support.waiting import until
 
-ENDINGS = ("clean", "killed")
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
-
-
-class TakenOver:
-    """The directory of a broker of *release* that ended in a way, and what must follow."""
-
-    def __init__(self, root: Path, release: str, case: str) -> None:
-        with tarfile.open(DIRECTORY / "brokers" / release / f"{case}.tar.xz") as archive:
-            archive.extractall(root, filter="data")
-        directory = root / case
-        manifest = json.loads((directory / "manifest.json").read_text())
-        self.messages: list[dict[str, Any]] = manifest["messages"]
-        file = directory / "broker.conf"
-        text = file.read_text().replace("@DIR@", str(directory))
-        file.write_text(text.replace("namesrvAddr=", "# namesrvAddr="))
-        changes = {"listen_port": 0, "ha_listen_port": 0}
-        self.config = BrokerConfig.from_properties(file).replace(**changes)
 
 
 def copies(broker: Broker) -> Counter[tuple[str, str, int]]:

@@ -135,15 +135,6 @@ async def test_connections_of_a_group_are_listed(tmp_path: Path) -> None:
         assert body["subscriptionTable"]["T"]["subString"] == "*"
 
 
-@on_loop
-async def test_only_tags_are_accepted_as_filters(tmp_path: Path) -> None:
-    async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
-        for kind, code in (("TAG", 0), ("SQL92", ResponseCode.SYSTEM_ERROR)):
-            body = {"clientId": "c", "group": "g", "subscriptionData": {"expressionType": kind}}
-            request = Frame(RequestCode.CHECK_CLIENT_CONFIG, body=json.dumps(body).encode())
-            assert (await call(client, broker, request)).code == code
-
-
 def lock(code: int, client_id: str, *queues: int, broker: str = "broker-a") -> Frame:
     names = [{"brokerName": broker, "queueId": each, "topic": "T"} for each in queues]
     body = {"clientId": client_id, "consumerGroup": "cg", "mqSet": names}

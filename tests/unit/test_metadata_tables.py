@@ -14,6 +14,7 @@ from rmqstore.store.metadata import (
     ConsumerOffsets,
     DataVersion,
     DelayOffsets,
+    FilterTable,
     GroupConfig,
     GroupTable,
     OffsetTable,
@@ -33,9 +34,9 @@ def golden(release: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("table", [GroupTable, RequestModes, TopicTable])
+@pytest.mark.parametrize("table", [FilterTable, GroupTable, RequestModes, TopicTable])
 def test_files_of_java_brokers_are_read_and_written_again_byte_for_byte(
-    release: str, table: type[GroupTable] | type[RequestModes] | type[TopicTable]
+    release: str, table: type[Table]
 ) -> None:
     text = golden(release, table.FILE_NAME)
     assert table.from_json(text).to_json() == text

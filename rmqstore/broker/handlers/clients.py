@@ -13,6 +13,7 @@ from typing import Any
 
 from rmqstore.broker.clients import Change, Client, ClientTable, ConsumerGroup
 from rmqstore.broker.context import Context
+from rmqstore.broker.operations.filters import filter_of
 from rmqstore.errors import RequestRefused
 from rmqstore.net.addresses import format_address
 from rmqstore.net.runtime import Timer
@@ -119,6 +120,9 @@ class ClientRequests:
             fingerprint=data.fingerprint,
             keeps_subscriptions=data.is_without_subscriptions,
         )
+        if not data.is_without_subscriptions:
+            now_ms = self._context.wall_ms()
+            metadata.filters.register(group.name, consumer.subscriptions, now_ms=now_ms)
         if change is not None and group.notices_enabled:
             self._notify((change,))
         self._report_mixed(consumer.group)
@@ -146,7 +150,15 @@ class ClientRequests:
 
     def _forget(self, connection: Peer) -> None:
         self._known.discard(connection)
+        groups = self._clients.groups_of(connection)
         self._notify(self._clients.forget(connection))
+        self._without_members(*groups)
+
+    def _without_members(self, *groups: str) -> None:
+        """Have the expressions of those groups that have no members any more outdated."""
+        for group in groups:
+            if self._clients.consumer_group(group) is None:
+                self._context.metadata.filters.unregister(group, now_ms=self._context.wall_ms())
 
     def _scan_silent(self) -> None:
         self.start()
@@ -163,6 +175,8 @@ class ClientRequests:
             consumer_group=header.consumer_group,
         )
         self._notify(changes)
+        if header.consumer_group is not None:
+            self._without_members(header.consumer_group)
         return call.respond(ResponseCode.SUCCESS, fields={})
 
     # -- Notices.
@@ -228,12 +242,9 @@ class ClientRequests:
         return call.respond(ResponseCode.SUCCESS, body=body.encode())
 
     def _check_client(self, call: Call[Any, CheckClientBody]) -> Frame:
-        kind = call.body.subscription.expression_type
-        if kind not in ("", "TAG"):
-            raise RequestRefused(
-                f"The broker does not support consumer to filter message by {kind}; use tags",
-                code=ResponseCode.SYSTEM_ERROR,
-            )
+        subscription = call.body.subscription
+        allows_sql = self._context.config.sql_filters
+        filter_of(subscription.expression_type, subscription.expression, allows_sql=allows_sql)
         return call.respond(ResponseCode.SUCCESS)
 
 

@@ -53,7 +53,7 @@ _Call = Call[PullMessageRequestHeader, bytes]
 _Found = Frame | Coroutine[Any, Any, Frame | None] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Waiting:
     """A held pull, and the request to answer."""
 
@@ -177,6 +177,7 @@ class PullRequests:
         """Look for messages of a hold again; answer it where there are some."""
         waiting: _Waiting = hold.pull
         try:
+            self._take_present_filter(hold)
             result = self._operation.read_again(waiting.checked, hold.offset)
             if result.outcome in (Outcome.NONE, Outcome.RETRY):
                 hold.offset = max(hold.offset, result.next_offset)
@@ -191,11 +192,21 @@ class PullRequests:
         """Answer a hold whose time has ended."""
         waiting: _Waiting = hold.pull
         try:
+            self._take_present_filter(hold)
             result = self._operation.read(waiting.checked, hold.offset)
             answer = self._answer(waiting.request, waiting.checked, result)
         except StoreError as error:
             answer = _refusal(waiting.request, error)
         hold.connection.send(answer)
+
+    def _take_present_filter(self, hold: Hold) -> None:
+        """Read a hold again from its beginning where the expression of its group has changed: the
+        former one may have passed messages that the new one selects."""
+        waiting: _Waiting = hold.pull
+        checked = self._operation.with_present_filter(waiting.checked)
+        if checked is not waiting.checked:
+            waiting.checked = checked
+            hold.offset = checked.pull.offset
 
     def end_of(self, queue: Queue) -> int:
         """Return the end of a queue, 0 for an unknown one."""

@@ -8,16 +8,19 @@ from typing import Protocol
 
 from rmqstore.aio import AsyncStore
 from rmqstore.broker.metadata import groups as group_rules
+from rmqstore.broker.metadata.consumer_filters import ConsumerFilters
 from rmqstore.broker.metadata.files import SavedTable, TimerFiles
 from rmqstore.broker.metadata.queue_starts import QueueStart
 from rmqstore.broker.metadata.shared import Broker, SharedTables
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.parts import Parts
 from rmqstore.errors import DiskError, StoreError
+from rmqstore.filters import Bloom
 from rmqstore.net.runtime import Runtime
 from rmqstore.store.folder import Folder
 from rmqstore.store.metadata import (
     DelayOffsets,
+    FilterTable,
     GroupTable,
     RequestModes,
     TopicConfig,
@@ -62,6 +65,8 @@ class Metadata(SharedTables):
         self._saving = self._runtime.tasks("saving of offsets")
         self._begun = self._runtime.tasks("saves of metadata")
         """Saves in progress; the files are whole at the close."""
+        self._has_filters = False
+        """Whether there was an expression of a consumer group, so that its file is kept."""
         self._is_open = False
 
     async def __aenter__(self) -> Metadata:
@@ -84,6 +89,7 @@ class Metadata(SharedTables):
             "mode": SavedTable(root, tables.mode_table, self._runtime),
             "offset": SavedTable(root, self.offsets.table.snapshot, self._runtime),
             "delay": SavedTable(root, tables.delays.table, self._runtime),
+            "filter": SavedTable(root, self._filter_table, self._runtime),
         }
         self._saving.start(self._save_regularly(), name="saving of offsets")
         self._is_open = True
@@ -99,7 +105,17 @@ class Metadata(SharedTables):
             flushed_offset=lambda: self._store.flushed_offset,
         )
         tables.add_system(self._rules.all(), group_rules.PREDEFINED)
+        self.filters = self._load_filters(root)
         return tables
+
+    def _load_filters(self, root: Folder) -> ConsumerFilters:
+        config = self._host.config
+        bloom = Bloom(config.filter_error_percent, config.filter_consumers)
+        return ConsumerFilters(FilterTable.load(root), bloom, now_ms=self._host.wall_ms())
+
+    def _filter_table(self) -> FilterTable:
+        kept_ms = self._host.config.filter_kept_ms
+        return self.filters.table(now_ms=self._host.wall_ms(), kept_ms=kept_ms)
 
     async def close(self) -> None:
         """Save what has changed, and end the waits of slaves and changes."""
@@ -111,7 +127,7 @@ class Metadata(SharedTables):
         self._changes_id = ""
         self._wake()
         try:
-            await self._save("offset", "delay")
+            await self._save(*self._regular())
         except DiskError as error:
             self._host.log.error("the offsets are not saved: %s", error)
 
@@ -175,7 +191,12 @@ class Metadata(SharedTables):
         while True:
             await self._runtime.sleep(_SAVE_OFFSETS_S)
             unsaved = (name for name, file in self._files.items() if file.has_failed)
-            await self.failure_of("offset", "delay", *unsaved)
+            await self.failure_of(*self._regular(), *unsaved)
+
+    def _regular(self) -> tuple[str, ...]:
+        """Returns the tables that are saved from time to time."""
+        self._has_filters |= len(self.filters) > 0
+        return ("offset", "delay", "filter") if self._has_filters else ("offset", "delay")
 
     async def save_timer(self, checkpoint: bytes, metrics: bytes) -> None:
         """Save the timer state of a master of RocketMQ. Raises OSError."""

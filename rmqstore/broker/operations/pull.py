@@ -1,14 +1,15 @@
 """The reading of a broker: a pull is checked, read, and counted once its result is sent.
 
 A result holds records as they are in the log, copied once. Messages that are no longer in memory,
-by RocketMQ's estimate, are read on a thread.
+by RocketMQ's estimate, are read on a thread. A filter by properties looks at some messages at a
+time, so that other requests are served between them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, auto
 from typing import Any, NamedTuple
 
@@ -16,13 +17,24 @@ from rmqstore.broker.broadcast_offsets import Reader
 from rmqstore.broker.clients import BROADCASTING, ClientTable
 from rmqstore.broker.operations.broadcasts import Broadcasts
 from rmqstore.broker.operations.core import Core, ViewOf
-from rmqstore.broker.operations.filters import ALL, TAG, Filter, filter_of, refuse_other_than_tags
+from rmqstore.broker.operations.filters import (
+    ALL,
+    TAG,
+    Filter,
+    RetrySelector,
+    filter_of,
+    is_of_tags,
+    refuse_unsupported,
+)
 from rmqstore.broker.operations.memory import bytes_in_memory
 from rmqstore.errors import RequestRefused
+from rmqstore.filters import selector_of
 from rmqstore.message import GetStatus
 from rmqstore.permissions import PERM_READ
+from rmqstore.remoting.bodies.clients import SubscriptionData
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import GroupConfig, TopicConfig
+from rmqstore.topic_names import RETRY_PREFIX
 
 __all__ = [
     "CheckedPull",
@@ -36,6 +48,12 @@ __all__ = [
 
 _BYTES_MAX = 256 * 1024
 _MESSAGES_MAX = 512
+_LOOKED_MAX = 256
+"""Messages that a filter by properties looks at in one turn of the loop."""
+_COST_MAX = 2048
+"""Messages times operators of the filter in one turn."""
+_TURNS_MAX = 16
+"""Turns of a pull that finds nothing; then its consumer goes on with another pull."""
 
 
 class Outcome(Enum):
@@ -215,7 +233,7 @@ class PullOperation:
     def _filter_of(self, pull: Pull, group: GroupConfig) -> Filter:
         """Returns the filter of the subscription."""
         if pull.has_subscription:
-            return filter_of(pull.expression_type, pull.expression)
+            return self._own_filter(pull)
 
         known = self._clients.consumer_group(pull.group)
         subscription = None if known is None else known.subscriptions.get(pull.topic)
@@ -235,13 +253,57 @@ class PullOperation:
                 f"the consumer group[{pull.group}] is forbidden for topic[{pull.topic}]",
                 Forbidding.SUBSCRIPTION,
             )
-        refuse_other_than_tags(subscription.expression_type)
+        return self._registered_filter(pull, subscription)
+
+    def _own_filter(self, pull: Pull) -> Filter:
+        allows_sql = self._core.config.sql_filters
+        found = filter_of(pull.expression_type, pull.expression, allows_sql=allows_sql)
+        return self._for_retries(pull) if self._is_for_retries(pull, found) else found
+
+    def _registered_filter(self, pull: Pull, subscription: SubscriptionData) -> Filter:
+        """Returns the filter of a heartbeat's subscription."""
+        allows_sql = self._core.config.sql_filters
+        for kind in (subscription.expression_type, pull.expression_type):
+            refuse_unsupported(kind, allows_sql=allows_sql)
         if subscription.version < pull.subscription_version:
             # The heartbeat with this version may come 30 s later: a Java client skips one while it
-            # sends another. Clients compare tags themselves, because brokers compare hashes.
-            refuse_other_than_tags(pull.expression_type)
-            return ALL
-        return filter_of(subscription.expression_type, subscription.expression)
+            # sends another. Clients compare tags themselves, because brokers compare hashes; they
+            # do not evaluate expressions.
+            if is_of_tags(pull.expression_type):
+                return ALL
+            raise RequestRefused(
+                "the consumer's subscription not latest; send a heartbeat",
+                code=ResponseCode.SUBSCRIPTION_NOT_LATEST,
+            )
+        if is_of_tags(subscription.expression_type):
+            return filter_of(TAG, subscription.expression, allows_sql=allows_sql)
+
+        data = self._core.metadata.filters.get(pull.topic, pull.group)
+        if data is None:
+            raise RequestRefused(
+                "The broker's consumer filter data is not exist! Your expression may be wrong: "
+                f"{subscription.expression[:200]}",
+                code=ResponseCode.FILTER_DATA_NOT_EXIST,
+            )
+        if data.version < pull.subscription_version:
+            raise RequestRefused(
+                "the consumer's consumer filter data not latest; send a heartbeat",
+                code=ResponseCode.FILTER_DATA_NOT_LATEST,
+            )
+        found = Filter(selector=selector_of(data.expression))
+        return self._for_retries(pull) if self._is_for_retries(pull, found) else found
+
+    def _is_for_retries(self, pull: Pull, found: Filter) -> bool:
+        is_retry = pull.topic.startswith(RETRY_PREFIX)
+        return is_retry and found.selector is not None and self._core.config.sql_filters_of_retries
+
+    def _for_retries(self, pull: Pull) -> Filter:
+        """Returns the filter of a retry topic."""
+        group = pull.topic.removeprefix(RETRY_PREFIX)
+        known = self._core.metadata.filters.of_group(group)
+        return Filter(
+            selector=RetrySelector({each.topic: selector_of(each.expression) for each in known})
+        )
 
     # -- Reads.
 
@@ -261,7 +323,8 @@ class PullOperation:
             return PullResult(Outcome.RESET, False, status, reset, low, high, 0, b"")
         if self._is_far_behind(pull):
             return self._read_on_thread(checked)
-        return self.read(checked, pull.offset)
+        result = self.read(checked, pull.offset)
+        return self._read_on(checked, result) if _goes_on(checked, result) else result
 
     def read(self, checked: CheckedPull, offset: int) -> PullResult:
         """Read a pull from *offset*. Raises StoreError."""
@@ -277,22 +340,44 @@ class PullOperation:
             )
         return self.read(checked, offset)
 
+    def with_present_filter(self, checked: CheckedPull) -> CheckedPull:
+        """Return a pull that waited with the present expression of its group, the same pull where
+        that has not changed. Raises RequestRefused as `check`."""
+        if checked.filter.selector is None or checked.pull.has_subscription:
+            return checked
+        present = self._filter_of(checked.pull, checked.group)
+        return checked if present == checked.filter else replace(checked, filter=present)
+
     async def _read_on_thread(self, checked: CheckedPull) -> PullResult:
-        found = await self._core.runtime.in_thread(self._get, checked, checked.pull.offset)
-        return self._result(checked, found, is_slow=True)
+        offset, runtime = checked.pull.offset, self._core.runtime
+        for _ in range(_TURNS_MAX):
+            found = await runtime.in_thread(self._get, checked, offset)
+            result = self._result(checked, found, is_slow=True)
+            if not _goes_on(checked, result):
+                break
+            offset = result.next_offset
+        return result
+
+    async def _read_on(self, checked: CheckedPull, result: PullResult) -> PullResult:
+        """Reads on where a filter by properties has selected nothing."""
+        for _ in range(_TURNS_MAX - 1):
+            await self._core.runtime.sleep(0)
+            result = self.read_again(checked, result.next_offset)
+            if not _goes_on(checked, result):
+                break
+        return result
 
     def _get(self, checked: CheckedPull, offset: int) -> _Read:
         pull = checked.pull
         began = time.perf_counter()
-        found: _Read = self._view().get(
-            pull.topic,
-            pull.queue,
-            offset,
-            checked.messages_max,
-            checked.bytes_max,
-            checked.filter.tags,
-            True,
-        )
+        selector, view = checked.filter.selector, self._view()
+        where = pull.topic, pull.queue, offset, checked.messages_max, checked.bytes_max
+        found: _Read
+        if selector is None:
+            found = view.get(*where, checked.filter.tags, True)
+        else:
+            looked_max = max(min(_LOOKED_MAX, _COST_MAX // selector.cost), 1)
+            found = view.select(*where, looked_max, selector.names, selector.selects, True)
         self._core.traffic.read_took(time.perf_counter() - began)
         return found
 
@@ -339,3 +424,12 @@ class PullOperation:
             return 0
         group = checked.group
         return group.slow_consumer_broker_id if result.is_slow else group.broker_id
+
+
+def _goes_on(checked: CheckedPull, result: PullResult) -> bool:
+    """Returns whether a filter by properties has not looked at all messages, and selected none."""
+    return (
+        checked.filter.selector is not None
+        and result.status is GetStatus.NO_MATCHED_MESSAGE
+        and result.next_offset < result.max_offset
+    )

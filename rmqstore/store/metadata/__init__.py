@@ -8,6 +8,7 @@ subscriptionGroup.json
                       forbiddenTable {group: {topic: bits}}
 messageRequestMode.json
                       messageRequestModeMap {topic: {group: {...}}}
+consumerFilter.json   filterDataByTopic {topic: {groupFilterData {group: {...}}, topic}}
 
 They are read as RocketMQ 5.3 (fastjson) and 5.5 (fastjson2) write them: numeric keys without
 quotes, and `$ref` objects where one value occurs twice. They are written as 5.3 does, which both
@@ -19,6 +20,7 @@ place.
 from __future__ import annotations
 
 from rmqstore.data_version import DataVersion
+from rmqstore.store.metadata.filters import FilterData, FilterTable
 from rmqstore.store.metadata.groups import FORBIDDEN_READ, GroupConfig, GroupTable
 from rmqstore.store.metadata.offset_table import OffsetTable
 from rmqstore.store.metadata.offsets import (
@@ -35,6 +37,8 @@ __all__ = [
     "ConsumerOffsets",
     "DataVersion",
     "DelayOffsets",
+    "FilterData",
+    "FilterTable",
     "GroupConfig",
     "GroupTable",
     "OffsetTable",
