@@ -492,11 +492,11 @@ def test_pull_that_waited_is_refused_in_a_role_that_serves_none(core: Core, role
 
 
 def test_filters_of_tags() -> None:
-    assert filter_of("TAG", " a || b||a|| ") == Filter(("a", "b"))
+    assert filter_of("TAG", " a || b||a|| ", allows_sql=False) == Filter(("a", "b"))
     for everything in (None, "", "*"):
-        assert filter_of("TAG", everything) is ALL
+        assert filter_of("TAG", everything, allows_sql=False) is ALL
     with pytest.raises(RequestRefused, match="65 tags"):
-        filter_of("TAG", "||".join(map(str, range(65))))
+        filter_of("TAG", "||".join(map(str, range(65))), allows_sql=False)
 
 
 # -- offsets
