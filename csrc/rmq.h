@@ -48,6 +48,11 @@
 #include "index/index_file.h"
 #include "file/checkpoint.h"
 
+/* Messages that wait for their time. */
+#include "timer/timer_log.h"
+#include "timer/timer_wheel.h"
+#include "timer/timer_index.h"
+
 /* The way of a message. */
 #include "index/queue_table.h"
 #include "index/queue_ends.h"

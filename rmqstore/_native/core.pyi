@@ -1,5 +1,6 @@
 import asyncio
 import builtins
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeVar, final
 
@@ -473,6 +474,37 @@ def is_log_end_vouched(last_timestamp: int, physic_timestamp: int, *, was_closed
 def crc32(data: Buffer) -> int: ...
 def crc32_version() -> str: ...
 def replace_small_file(directory: str, name: str, data: bytes) -> None: ...
+
+@final
+class TimerIndex:
+    last_offset: int
+    flushed_position: int
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        file_size: int,
+        precision_ms: int,
+        bound: int,
+    ) -> None: ...
+    def add(
+        self,
+        due_ms: int,
+        *,
+        write_ms: int,
+        magic: int,
+        physical_offset: int,
+        size: int,
+        topic_hash: int,
+    ) -> None: ...
+    def units(self, due_ms: int) -> list[tuple[int, int, int, int]]: ...
+    def next(self, from_ms: int, upto_ms: int) -> int: ...
+    def slot_count(self, due_ms: int) -> int: ...
+    def count(self, from_ms: int) -> int: ...
+    def flush(self) -> None: ...
+    def delete_before(self, physical_offset: int) -> None: ...
+    def close(self) -> None: ...
+
 def arrow_columns() -> tuple[str, ...]: ...
 
 @final

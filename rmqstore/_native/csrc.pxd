@@ -151,6 +151,40 @@ cdef extern from "file/file_queue.h" nogil:
 
     int64_t rmq_file_queue_end(const rmq_file_queue *queue)
     int64_t rmq_file_queue_start(const rmq_file_queue *queue)
+    int64_t rmq_file_queue_flushed(const rmq_file_queue *queue)
+
+
+cdef extern from "timer/timer_index.h" nogil:
+    struct rmq_timer_unit:
+        int64_t position
+        int64_t write_ms
+        int64_t physical_offset
+        int32_t magic
+        int32_t size
+        int32_t topic_hash
+    struct rmq_timer_log:
+        rmq_file_queue files
+    struct rmq_timer_index:
+        rmq_timer_log log
+        int64_t last_offset
+    struct rmq_timer_index_options:
+        rmq_vfs *vfs
+        const char *log_directory
+        const char *wheel_path
+        int64_t file_size
+        int64_t precision_ms
+        int64_t bound
+
+    int rmq_timer_index_open(rmq_timer_index *index, const rmq_timer_index_options *options, rmq_error *err)
+    void rmq_timer_index_close(rmq_timer_index *index)
+    int rmq_timer_index_add(rmq_timer_index *index, int64_t due_ms, rmq_timer_unit *unit, rmq_error *err)
+    int rmq_timer_index_units(rmq_timer_index *index, int64_t due_ms, int64_t *at, rmq_timer_unit *units,
+                              size_t capacity, size_t *count, rmq_error *err)
+    int64_t rmq_timer_index_next(rmq_timer_index *index, int64_t from_ms, int64_t upto_ms)
+    int32_t rmq_timer_index_slot_count(rmq_timer_index *index, int64_t due_ms)
+    int64_t rmq_timer_index_count(rmq_timer_index *index, int64_t from_ms)
+    int rmq_timer_index_flush(rmq_timer_index *index, rmq_error *err)
+    int rmq_timer_index_delete_before(rmq_timer_index *index, int64_t physical_offset, rmq_error *err)
 
 
 cdef extern from "index/consume_queue.h" nogil:

@@ -108,7 +108,19 @@ FILE_SYSTEM_CALL = re.compile(
 C_COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 
 # A file includes headers of its own folder or of one before it.
-C_FOLDERS = ("base", "format", "file", "index", "log", "store", "columns", "replica", "raft", "jni")
+C_FOLDERS = (
+    "base",
+    "format",
+    "file",
+    "index",
+    "timer",
+    "log",
+    "store",
+    "columns",
+    "replica",
+    "raft",
+    "jni",
+)
 # This folder is an extension of its own, which is left out where libraft is not installed.
 RAFT_HEADERS = {"raft.h", "raft/uv.h", "uv.h"}
 # And this one is a library for Java, which is left out where there is no JDK.
