@@ -37,6 +37,7 @@ from rmqstore.broker.services.locks import QueueLocks
 from rmqstore.broker.services.metadata import MetadataCopies
 from rmqstore.broker.services.pulls import Pulls
 from rmqstore.broker.services.services import Services
+from rmqstore.broker.services.timers import TimerMessages
 from rmqstore.broker.services.traffic import TrafficSamples
 from rmqstore.broker.serving import Family as Requests
 from rmqstore.broker.serving import merged
@@ -122,6 +123,7 @@ class OpenBroker:
         self.pulls = Pulls(self, self.clients.table)
         """Pulls, and those that wait for messages."""
         self._copies = MetadataCopies(self)
+        self._timers = TimerMessages(self, parts.timer_index)
         self.services = Services(
             self,
             [
@@ -131,6 +133,7 @@ class OpenBroker:
                 self._copies,
                 BroadcastProgress(runtime, self.pulls.broadcasts),
                 DelayedMessages(self),
+                self._timers,
                 TrafficSamples(self),
             ],
             on_begun=self.registration_due,
@@ -145,7 +148,7 @@ class OpenBroker:
             OffsetRequests(self),
             AdminRequests(self),
             ReplicationRequests(self),
-            SendRequests(self),
+            SendRequests(self, self._timers.slot_count),
             SendBackRequests(self),
             ReplyRequests(self, self.clients.table),
             QueryRequests(self),

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rmqstore._native.core import TimerIndex
 from rmqstore.aio import AsyncStore
 from rmqstore.config import Configuration
 from rmqstore.net.boot import boot_id
@@ -31,6 +32,7 @@ class Parts:
     store: Callable[[Configuration], AsyncStore] = _store
     """Returns the store of these settings; entering it opens it."""
     replica: Callable[..., Replica] = Replica
+    timer_index: Callable[..., TimerIndex] = TimerIndex
     folder: Callable[[str | os.PathLike[str]], Folder] = DiskFolder
     """Returns the folder at a path."""
     boot: Callable[[], str] = boot_id

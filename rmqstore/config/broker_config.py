@@ -266,6 +266,63 @@ class BrokerConfig:
         effect="sends",
     )
 
+    # Timer messages.
+    timers: bool = option(
+        "timerWheelEnable",
+        True,
+        help="take messages that are delivered at a time of their own, and deliver them",
+        effect="start; sends",
+    )
+    timer_precision_ms: int = option(
+        "timerPrecisionMs",
+        1000,
+        "ms",
+        low=10,
+        high=60_000,
+        help="span of a slot of the timer wheel, whose messages are delivered together",
+        effect="start; sends",
+    )
+    timer_delay_max_s: int = option(
+        "timerMaxDelaySec",
+        259_200,
+        "s",
+        low=1,
+        help="longest time until a timer message is delivered",
+        effect="sends and recalls",
+    )
+    timer_window_slots: int = option(
+        "timerRollWindowSlot",
+        172_800,
+        low=2,
+        high=604_800,
+        help="slots of the timer wheel that messages wait in; those further away are entered again",
+        effect="start",
+    )
+    timer_slot_messages_max: int = option(
+        "timerCongestNumEachSlot",
+        2**31 - 1,
+        low=1,
+        high=2**31 - 1,
+        help="messages of one slot of the timer wheel, above which sends may be refused, and above "
+        "twice the number are",
+        effect="sends",
+    )
+    timer_file_size: int = option(
+        "mappedFileSizeTimerLog",
+        100 << 20,
+        "bytes",
+        low=4096,
+        high=2**31 - 1,
+        help="size of a file of the timer log; not changed where files exist",
+        effect="start",
+    )
+    recalls: bool = option(
+        "recallMessageEnable",
+        False,
+        help="remove waiting timer messages at the request of their producers",
+        effect="recalls; answers of sends",
+    )
+
     # Replies.
     store_replies: bool = option(
         "storeReplyMessageEnable",

@@ -199,6 +199,7 @@ def _config(machine: Member, nameservers: tuple[str, ...]) -> BrokerConfig:
         "controller_metadata_interval_ms": 8 * shape.heartbeat_ms,
         "slave_reads": True,
         "compatible_with_old_nameserver": False,
+        "timers": False,
     }
     store = StoreConfig(root_path=_ROOT, flush_disk_type=flush)
     return BrokerConfig(store=store, replica=replica, **values)

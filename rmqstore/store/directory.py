@@ -297,8 +297,6 @@ def _left_alone(root: Path) -> Iterator[str]:
             break
     if any((root / "compaction").glob("compactionLog/*")):
         yield "compacted topics (compaction/)"
-    if (root / "timerwheel").exists() or (root / "timerlog").is_dir():
-        yield "the timer wheel (timerwheel, timerlog/)"
     if any((root / "rocksdbstore").glob("*.sst")):
         yield "RocksDB index, timer or transaction tables (rocksdbstore/)"
 

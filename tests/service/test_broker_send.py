@@ -79,9 +79,6 @@ async def test_message_without_a_unique_key_gets_one_and_a_queue_when_it_names_n
 
 REFUSED = [
     ({"DELAY": "x"}, {}, ResponseCode.MESSAGE_ILLEGAL, "delay level"),
-    ({"TIMER_DELAY_MS": "5"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer messages"),
-    ({"TIMER_DELAY_SEC": "5"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer messages"),
-    ({"TIMER_DELIVER_MS": "5"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer messages"),
     ({"TRAN_MSG": "true"}, {}, ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
     ({"__LITE_TOPIC": "chat-1"}, {}, ResponseCode.MESSAGE_ILLEGAL, "light messages"),
     ({"KEYS": "k"}, {"topic": "compacted"}, ResponseCode.MESSAGE_ILLEGAL, "compacted messages"),

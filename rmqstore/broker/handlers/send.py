@@ -5,7 +5,7 @@ The answer's code is that of the put's status.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from rmqstore.broker.context import Context
@@ -43,8 +43,9 @@ _Found = Frame | Coroutine[Any, Any, Frame]
 class SendRequests:
     """The handlers of sends."""
 
-    def __init__(self, context: Context) -> None:
-        self._operation = SendOperation(context)
+    def __init__(self, context: Context, slot_count: Callable[[int], int]) -> None:
+        """*slot_count* returns the number of timer messages that wait in the slot of a time."""
+        self._operation = SendOperation(context, slot_count)
 
     def handlers(self) -> dict[int, Handler]:
         """Return every handler by request code."""

@@ -1,4 +1,5 @@
-"""How far the delivery of delayed messages has come, as a master knows it and its slaves take it.
+"""How far the delivery of delayed and timer messages has come, as a master knows it and its slaves
+take it.
 
 A message that counts as delivered is not delivered again. So a slave takes the progress of its
 master only once its own log holds the deliveries that count, durably: as a master it would
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from rmqstore.store.metadata import DataVersion, DelayOffsets
+from rmqstore.store.metadata import DataVersion, DelayOffsets, TimerProgress
 
 __all__ = ["DelayProgress"]
 
@@ -37,7 +38,7 @@ class DelayProgress:
     def table(self) -> DelayOffsets:
         """Return the newest table whose deliveries are all in the own log."""
         flushed = self._flushed_offset()
-        held = [at for at, each in enumerate(self._known) if (each.log_offset or 0) <= flushed]
+        held = [at for at, each in enumerate(self._known) if (each.proven_at or 0) <= flushed]
         if held:
             del self._known[: held[-1]]
         return self._known[0]
@@ -58,12 +59,22 @@ class DelayProgress:
             )
         ]
 
+    def step_timer(self, timer: TimerProgress, version: DataVersion) -> None:
+        """Take the next progress of timer messages, as a master."""
+        self._known = [replace(self.latest, timer=timer, data_version=version)]
+
     def take_whole(self, table: DelayOffsets) -> None:
         """Take the whole table of a master, another one than before perhaps."""
-        self._known = [self.table(), table] if table.log_offset is not None else [table]
+        self._known = [self.table(), table] if table.proven_at is not None else [table]
 
-    def take(self, offsets: Mapping[int, int | None], log_offset: int | None) -> None:
-        """Take changed offsets of the same master, None for a level that is removed."""
+    def take(
+        self,
+        offsets: Mapping[int, int | None],
+        log_offset: int | None,
+        timer: TimerProgress | None = None,
+    ) -> None:
+        """Take changed offsets of the same master, None for a level that is removed, and the
+        changed progress of timer messages."""
         known = self.latest
         merged = {**known.offsets, **offsets}
         self._known.append(
@@ -71,6 +82,7 @@ class DelayProgress:
                 known,
                 offsets={level: each for level, each in merged.items() if each is not None},
                 log_offset=known.log_offset if log_offset is None else log_offset,
+                timer=known.timer if timer is None else timer,
             )
         )
         if len(self._known) > _KNOWN_MAX:

@@ -21,6 +21,7 @@ from rmqstore.store.metadata import (
     OffsetTable,
     RequestMode,
     RequestModes,
+    TimerProgress,
     TopicConfig,
     TopicTable,
     offsets_key,
@@ -45,6 +46,8 @@ _TOPIC, _GROUP, _FORBIDDEN, _MODE, _OFFSET, _DELAY = (
 _SEPARATOR = "@"
 _LOG_OFFSET = "log"
 """Key of the delay offsets' place in the log, beside those of the levels."""
+_TIMER = "timer"
+"""Key of the progress of timer messages."""
 
 
 class Offsets:
@@ -258,19 +261,27 @@ class Tables:
     def set_delays(self, offsets: Mapping[int, int], log_offset: int) -> None:
         """Set the next offsets to deliver of delay levels. The deliveries of messages before them
         lie before *log_offset* in the commit log, those of all others at or after it."""
-        known = self.delays.latest
-        self._delay_steps += sum(
-            max(offset - known.offsets.get(level, 0), 0) for level, offset in offsets.items()
-        )
-        version = known.data_version
-        if self._delay_steps >= DELAYS_PER_VERSION:
-            self._delay_steps = 0
-            version = self._next(version)
-        self.delays.step(offsets, log_offset, version)
+        known = self.delays.latest.offsets
+        steps = sum(max(offset - known.get(level, 0), 0) for level, offset in offsets.items())
+        self.delays.step(offsets, log_offset, self._version_after(steps))
 
         for level in offsets:
             self.log.note(_DELAY, str(level))
         self.log.note(_DELAY, _LOG_OFFSET)
+
+    def set_timer(self, timer: TimerProgress) -> None:
+        """Set the progress of timer messages, whose deliveries are safe."""
+        self.delays.step_timer(timer, self._version_after(1))
+        self.log.note(_DELAY, _TIMER)
+
+    def _version_after(self, steps: int) -> DataVersion:
+        """Returns the version of the delay offsets after further steps."""
+        self._delay_steps += steps
+        version = self.delays.latest.data_version
+        if self._delay_steps < DELAYS_PER_VERSION:
+            return version
+        self._delay_steps = 0
+        return self._next(version)
 
     def _next(self, version: DataVersion) -> DataVersion:
         return version.next(now_ms=self._wall_ms(), state_version=self._state_version)
@@ -309,6 +320,8 @@ class Tables:
             return modes and {group: each.members() for group, each in modes.items()}
         if entry.table == _DELAY:
             delays = self.delays.latest
+            if key == _TIMER:
+                return delays.timer and list(delays.timer)
             return delays.log_offset if key == _LOG_OFFSET else delays.offsets.get(int(key))
         assert entry.table == _OFFSET, "every table has its values"
         return dict(self.offsets.table.at(key)) or None
@@ -320,7 +333,8 @@ class Tables:
         delays = {entry.key: value for entry, value in read if entry.table == _DELAY}
         if delays:
             log_offset = delays.pop(_LOG_OFFSET, None)
-            self.delays.take({int(key): each for key, each in delays.items()}, log_offset)
+            timer = delays.pop(_TIMER, None)
+            self.delays.take({int(key): each for key, each in delays.items()}, log_offset, timer)
         for entry, value in read:
             if entry.table != _DELAY:
                 self._take(entry, value)
@@ -346,6 +360,8 @@ class Tables:
 def _read(entry: Entry, value: Any) -> Any:
     """Returns the value of an entry as the tables hold it. Raises ValueError."""
     if entry.table == _DELAY:
+        if entry.key == _TIMER:
+            return None if value is None else _progress(value)
         if entry.key != _LOG_OFFSET:
             int(entry.key)
         if value is not None and type(value) is not int:
@@ -368,6 +384,12 @@ def _read(entry: Entry, value: Any) -> Any:
     if entry.table == _OFFSET:
         return members.int_table()
     raise ValueError(f"there is no table {entry.table!r}")
+
+
+def _progress(value: Any) -> TimerProgress:
+    if not isinstance(value, list) or [type(each) for each in value] != [int] * 3:
+        raise ValueError(f"the progress of timer messages is {value!r}")
+    return TimerProgress(*value)
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from rmqstore.permissions import PERM_INHERIT, PERM_READ_WRITE
 from rmqstore.remoting.bodies.topic_config import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import TopicConfig
-from rmqstore.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rmqstore.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
 __all__ = [
     "TEMPLATE_TOPIC",
@@ -124,7 +124,7 @@ class SystemTopics:
         yield _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{self.broker_name}", 1, PERM_INHERIT)
         yield _topic("RMQ_SYS_TRANS_HALF_TOPIC", 1)
         yield _topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1)
-        yield _topic("rmq_sys_wheel_timer", 1)
+        yield _topic(TIMER_TOPIC, 1)
 
 
 def retry_topic(group: str, queue_count: int, *, order: bool = False) -> TopicConfig:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from rmqstore.broker.operations.timer_rules import TIMED, TIMER_ORIGIN
 from rmqstore.errors import RemotingFrameError, RequestRefused
 from rmqstore.message import Durability, SysFlag, decode_properties
 from rmqstore.remoting.bodies.batch import batch_properties
@@ -21,11 +22,13 @@ __all__ = [
     "CRC",
     "DELAY_ORIGIN",
     "INNER",
+    "LATER",
     "checked_batch",
     "durability_of",
     "illegal",
     "ordinary_flag",
     "refuse_kind_of_topic",
+    "refuse_later",
     "refuse_services",
     "scheduled",
     "stored_flag",
@@ -51,10 +54,6 @@ DELAY_ORIGIN = "DELAY_ORIGIN"
 addition of this library."""
 _LEVEL = re.compile(r"[+-]?[0-9]{1,9}")
 _OTHER_SERVICES = {
-    "TIMER_DELIVER_MS": "timer",
-    "TIMER_DELAY_SEC": "timer",
-    "TIMER_DELAY_MS": "timer",
-    "TIMER_DEL_UNIQKEY": "timer",
     "TRAN_MSG": "transactional",
     "__LITE_TOPIC": "light",
 }
@@ -68,9 +67,11 @@ _PRIORITY = "_SYS_MSG_PRIORITY_"
 _PRIORITY_MAX = 2**31 - 1
 _NUMBER = re.compile("[0-9]{1,10}")
 _ORDERED = "__SHARDINGKEY"
-_LOOKED_AT = frozenset({*_OTHER_SERVICES, INNER, CRC, _POP_CHECK, DELAY_ORIGIN})
+LATER = frozenset({DELAY, *TIMED})
+"""Properties of messages that are delivered later."""
+_LOOKED_AT = frozenset({*_OTHER_SERVICES, INNER, CRC, _POP_CHECK, DELAY_ORIGIN, TIMER_ORIGIN})
 """Properties that an ordinary message does not have."""
-_LOOKED_AT_IN_BATCHES = tuple(name.encode() for name in (*_OTHER_SERVICES, DELAY, INNER, CRC))
+_LOOKED_AT_IN_BATCHES = tuple(name.encode() for name in (*_OTHER_SERVICES, *LATER, INNER, CRC))
 
 
 def durability_of(properties: Mapping[str, str]) -> Durability | None:
@@ -134,6 +135,7 @@ def taken_as_single(sys_flag: int, properties: dict[str, str]) -> None:
         properties.pop(CRC, None)
         properties.pop(_POP_CHECK, None)
         properties.pop(DELAY_ORIGIN, None)
+        properties.pop(TIMER_ORIGIN, None)
     if sys_flag & _INNER_FLAGS or INNER in properties:
         raise illegal("an inner batch is sent with SEND_BATCH_MESSAGE (320), not by itself")
 
@@ -169,13 +171,19 @@ def _refuse_in_batch(text: bytes) -> None:
         return
     found = decode_properties(text.decode("utf-8", "replace"))
     refuse_services(found)
-    if found.get(DELAY, "0") != "0":
-        raise illegal(
-            f"a batch takes no delayed messages (property {DELAY}), and none of its messages was "
-            "stored; send delayed ones one by one"
-        )
+    refuse_later(found)
     if INNER in found or CRC in found:
         raise illegal(f"properties in the batch hold {INNER} or {CRC}, which the store makes")
+
+
+def refuse_later(properties: Mapping[str, str]) -> None:
+    """Raise RequestRefused (MESSAGE_ILLEGAL) for a message of a batch that is delivered later."""
+    for name in LATER & properties.keys():
+        if name != DELAY or properties[name] != "0":
+            raise illegal(
+                f"a batch takes no delayed messages (property {name}), and none of its messages "
+                "was stored; send delayed ones one by one"
+            )
 
 
 def refuse_services(properties: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -19,6 +19,7 @@ from rmqstore.broker.operations.core import Core, ViewOf, refuse_other_than_mast
 from rmqstore.broker.operations.message_rules import (
     CRC,
     INNER,
+    LATER,
     checked_batch,
     durability_of,
     refuse_kind_of_topic,
@@ -29,6 +30,7 @@ from rmqstore.broker.operations.message_rules import (
     taken_priority,
 )
 from rmqstore.broker.operations.records import packed_host, property_text
+from rmqstore.broker.operations.timer_rules import TimerRules
 from rmqstore.errors import PutError, RequestRefused, StoreClosedError
 from rmqstore.message import Durability, PutStatus, SysFlag, unique_key
 from rmqstore.net.addresses import Address
@@ -100,9 +102,17 @@ _Found = Sent | Coroutine[Any, Any, Sent]
 class SendOperation:
     """Stores the messages of producers in the store of a broker."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, slot_count: Callable[[int], int] = lambda _: 0) -> None:
+        """*slot_count* returns the number of timer messages that wait in the slot of a time."""
         self._core = core
         self._view = ViewOf(core)
+        self._timers = TimerRules(
+            is_enabled=core.config.timers,
+            precision_ms=core.config.timer_precision_ms,
+            delay_max_s=core.config.timer_delay_max_s,
+            slot_messages_max=core.config.timer_slot_messages_max,
+            count_of=slot_count,
+        )
         self._levels = len(core.config.store.delay_levels_ms)
 
     def send(self, message: ClientMessage) -> _Found:
@@ -201,9 +211,12 @@ class SendOperation:
         key = properties.get("UNIQ_KEY")
         if key is None:
             key = properties["UNIQ_KEY"] = unique_key()
-        later = (
-            scheduled(topic.name, queue, properties, self._levels) if DELAY in properties else None
-        )
+        later = None
+        if not LATER.isdisjoint(properties):
+            now_ms = self._core.runtime.wall_ms()
+            later = self._timers.timed(topic.name, queue, properties, now_ms) or scheduled(
+                topic.name, queue, properties, self._levels
+            )
         name, number = later or (topic.name, queue)
         put = partial(
             self._view().put,

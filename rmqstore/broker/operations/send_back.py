@@ -16,6 +16,7 @@ from rmqstore.broker.operations.message_rules import (
     scheduled,
 )
 from rmqstore.broker.operations.records import copied
+from rmqstore.broker.operations.timer_rules import TIMED, TIMER_ORIGIN
 from rmqstore.errors import PutError, RequestRefused
 from rmqstore.message import PutStatus, SysFlag
 from rmqstore.permissions import PERM_WRITE
@@ -110,7 +111,7 @@ class SendBackOperation:
         self, back: SendBack, record: Record, topic: TopicConfig, *, is_dead: bool
     ) -> None:
         core, properties = self._core, record.properties
-        for name in (DELAY_ORIGIN, REAL_TOPIC, REAL_QUEUE):
+        for name in (DELAY_ORIGIN, TIMER_ORIGIN, REAL_TOPIC, REAL_QUEUE, *TIMED):
             properties.pop(name, None)
         properties.setdefault(_RETRY_TOPIC, record.topic)
         properties.setdefault(_FIRST_ID, record.message_id)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Hashable, Iterable, Mapping
-from typing import Protocol, cast
+from collections.abc import Hashable, Iterable, Mapping
 
-from rmqstore._native.core import Receipt
 from rmqstore.broker.delays import Deliveries, Level, Origin, Unit, made_since
 from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.operations.core import Core, ViewOf
+from rmqstore.broker.operations.deliveries import Deliverer, WaitingMessage, queue_number
 from rmqstore.broker.operations.message_rules import DELAY_ORIGIN
-from rmqstore.broker.operations.records import StoredMessage, copied
 from rmqstore.broker.services.service import Service
-from rmqstore.errors import CorruptionError, MessageRejected, PutError, StoreError
-from rmqstore.message import Durability
+from rmqstore.errors import CorruptionError, StoreError
 from rmqstore.net.metrics import Family, counter, gauge
 from rmqstore.store.delay import REAL_QUEUE, REAL_TOPIC
 from rmqstore.store.metadata import DelayOffsets
@@ -27,29 +24,11 @@ _AGAIN_MS = 100
 """Pause after a failure, as RocketMQ's."""
 _UNCOUNTED_LOOK_MS = 50
 _BATCH = 64
-_QUEUES_MAX = 65_536
-"""Queues of a topic in a store of this library."""
 _DISPATCH_S = 0.01
 _SETTLE_S = 1.0
 """Longest wait of the close for replicas, after which deliveries do not count."""
 _LATENESS_MS = 10_000
 """How much later than due a message may have been delivered, where the log has lost its end."""
-
-
-class _Delayed(StoredMessage, Protocol):
-    """A message of the schedule topic."""
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """All properties."""
-
-    @property
-    def unique_key(self) -> str | None:
-        """Its unique key."""
-
-    @property
-    def reconsume_times(self) -> int:
-        """How often consuming it failed."""
 
 
 class DelayedMessages(Service):
@@ -65,6 +44,7 @@ class DelayedMessages(Service):
     def __init__(self, core: Core) -> None:
         self._core = core
         self._view = ViewOf(core)
+        self._deliverer = Deliverer(core)
         self._tasks = core.runtime.tasks(self.name)
         self._deliveries: Deliveries | None = None
         self._delivered = 0
@@ -255,18 +235,18 @@ class DelayedMessages(Service):
             return 1
         return _LOOK_MS if left_ms is None else left_ms
 
-    def _read(self, queue: int, offsets: Iterable[int]) -> list[_Delayed | None]:
+    def _read(self, queue: int, offsets: Iterable[int]) -> list[WaitingMessage | None]:
         return [self._record(queue, offset) for offset in offsets]
 
-    def _record(self, queue: int, offset: int) -> _Delayed | None:
+    def _record(self, queue: int, offset: int) -> WaitingMessage | None:
         try:
-            record: _Delayed | None = self._view().record_in(SCHEDULE_TOPIC, queue, offset)
+            record: WaitingMessage | None = self._view().record_in(SCHEDULE_TOPIC, queue, offset)
         except CorruptionError as error:
             self._core.log.error("delayed message %d of queue %d is lost: %s", offset, queue, error)
             return None
         return record
 
-    async def _deliver(self, level: Level, offset: int, record: _Delayed | None) -> None:
+    async def _deliver(self, level: Level, offset: int, record: WaitingMessage | None) -> None:
         if offset in level.made:
             level.pass_made(self._core.store.store.end_offset)
         if offset < level.offset:
@@ -277,33 +257,12 @@ class DelayedMessages(Service):
         level.passed(offset, await self._put(Origin(level.number, offset), record))
         self._delivered += 1
 
-    async def _put(self, origin: Origin, record: _Delayed) -> int:
+    async def _put(self, origin: Origin, record: WaitingMessage) -> int:
         """Appends the copy of a delayed message; returns its end in the log."""
         properties = record.properties
-        topic, queue = properties[REAL_TOPIC], _number(properties.get(REAL_QUEUE))
-        properties[DELAY_ORIGIN] = str(origin)
-        try:
-            return await self._append(record, topic, queue, properties)
-        except MessageRejected:
-            # The properties have no room for the origin; without it a crash may deliver twice.
-            del properties[DELAY_ORIGIN]
-            return await self._append(record, topic, queue, properties)
-
-    async def _append(
-        self, record: _Delayed, topic: str, queue: int, properties: dict[str, str]
-    ) -> int:
-        times = record.reconsume_times
-        put = copied(self._view(), record, topic, queue, properties, reconsume_times=times)
-        try:
-            appended = self._core.store.append(put, Durability.MEMORY)
-            receipt = await appended if isinstance(appended, Coroutine) else appended
-        except PutError as error:
-            # A message that is in the log is no failure, whatever a fail-over makes of it.
-            if error.receipt is None:
-                raise
-            receipt = cast("Receipt", error.receipt)
-        self._core.traffic.stored(topic, 1, receipt.size)
-        return receipt.end_offset
+        topic, queue = properties[REAL_TOPIC], queue_number(properties.get(REAL_QUEUE))
+        named = (DELAY_ORIGIN, str(origin))
+        return await self._deliverer.deliver(record, topic, queue, properties, origin=named)
 
     # ---- what counts
 
@@ -332,9 +291,3 @@ class DelayedMessages(Service):
                 level.offset,
                 text,
             )
-
-
-def _number(text: str | None) -> int:
-    """Returns the queue that a property names, 0 where it names none."""
-    number = int(text) if text is not None and text.isdecimal() else 0
-    return number if number < _QUEUES_MAX else 0

@@ -26,6 +26,7 @@ from rmqstore.store.metadata.offset_table import OffsetTable
 from rmqstore.store.metadata.offsets import (
     ConsumerOffsets,
     DelayOffsets,
+    TimerProgress,
     load_consumer_offsets,
     offsets_key,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "OffsetTable",
     "RequestMode",
     "RequestModes",
+    "TimerProgress",
     "TopicConfig",
     "TopicTable",
     "batch_queue_count",

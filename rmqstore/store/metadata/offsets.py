@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from rmqstore.data_version import DataVersion
 from rmqstore.store.folder import FolderLike
@@ -12,10 +12,18 @@ from rmqstore.store.metadata.members import Members
 from rmqstore.store.metadata.table import Table
 from rmqstore.store.metadata.version import version_of
 
-__all__ = ["ConsumerOffsets", "DelayOffsets", "load_consumer_offsets", "offsets_key"]
+__all__ = [
+    "ConsumerOffsets",
+    "DelayOffsets",
+    "TimerProgress",
+    "load_consumer_offsets",
+    "offsets_key",
+]
 
 _TOPIC_GROUP_SEPARATOR = "@"
 _LOG_OFFSET = "logOffset"
+_TIMER = "timer"
+_READ_TIME, _QUEUE_OFFSET = "readTime", "queueOffset"
 
 
 def offsets_key(topic: str, group: str) -> str:
@@ -57,11 +65,24 @@ class ConsumerOffsets(Table):
         return {**self.others, "dataVersion": version, "offsetTable": self.offsets}
 
 
+class TimerProgress(NamedTuple):
+    """How far timer messages are delivered: those before the offset whose slot is before the time,
+    by deliveries before *log_offset*. All other deliveries are at or after it."""
+
+    read_ms: int
+    """The time before which slots of the timer wheel are done."""
+    queue_offset: int
+    """An offset in the queue of timer messages; it says nothing of messages at or after it."""
+    log_offset: int
+    """A physical offset."""
+
+
 @dataclass(frozen=True, slots=True)
 class DelayOffsets(Table):
     """config/delayOffset.json: by delay level (from 1), the next offset to deliver.
 
-    The member logOffset is an addition of this library, which RocketMQ ignores and drops.
+    The members logOffset and timer are additions of this library, which RocketMQ ignores and
+    drops.
     """
 
     FILE_NAME = "delayOffset.json"
@@ -72,22 +93,49 @@ class DelayOffsets(Table):
     log_offset: int | None = None
     """The physical offset that separates deliveries: those of messages before the offsets lie
     before it, all others at or after it. None where RocketMQ wrote the table."""
+    timer: TimerProgress | None = None
+    """Of timer messages; None where RocketMQ wrote the table."""
+
+    @property
+    def proven_at(self) -> int | None:
+        """The physical offset before which all deliveries are that the table counts; None where
+        RocketMQ wrote it."""
+        timer_end = None if self.timer is None else self.timer.log_offset
+        return max(
+            (each for each in (self.log_offset, timer_end) if each is not None), default=None
+        )
 
     @classmethod
     def _from_members(cls, members: Members) -> Self:
         version = version_of(members)
         log_offset = members.take(_LOG_OFFSET, -1)
+        timer = members.child(_TIMER)
+        progress = TimerProgress(
+            timer.take(_READ_TIME, -1),
+            timer.take(_QUEUE_OFFSET, -1),
+            timer.take(_LOG_OFFSET, -1),
+        )
         return cls(
             members.child("offsetTable").int_table(),
             version,
             members.rest(),
             log_offset if log_offset >= 0 else None,
+            progress if min(progress) >= 0 else None,
         )
 
     def _members(self) -> dict[str, Any]:
         version = self.data_version.to_json()
         members = {**self.others, "dataVersion": version, "offsetTable": self.offsets}
-        return members if self.log_offset is None else {**members, _LOG_OFFSET: self.log_offset}
+        if self.log_offset is not None:
+            members[_LOG_OFFSET] = self.log_offset
+        if self.timer is not None:
+            read_ms, queue_offset, log_offset = self.timer
+            members[_TIMER] = {
+                _READ_TIME: read_ms,
+                _QUEUE_OFFSET: queue_offset,
+                _LOG_OFFSET: log_offset,
+            }
+        return members
 
 
 @dataclass(frozen=True, slots=True)

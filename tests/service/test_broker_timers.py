@@ -1,0 +1,348 @@
+"""Timer messages of a broker."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore._native.core import Record
+from rmqstore.broker.node import Broker
+from rmqstore.config import BrokerConfig
+from rmqstore.errors import NotWritable, PutError
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import ResponseCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.store.metadata import DelayOffsets
+from rmqstore.store.metadata.timer_checkpoint import TimerCheckpoint
+from rmqstore.store.store import Store
+from tests.service.broker_clients import call
+from tests.service.remoting_peers import on_loop
+from tests.support.brokers import broker_config
+from tests.support.sends import send_request
+from tests.support.waiting import until
+
+TIMER = "rmq_sys_wheel_timer"
+
+
+def quick(root: Path, **changes: Any) -> BrokerConfig:
+    """Return settings with slots of 50 ms."""
+    return broker_config(root, timer_precision_ms=50, **changes)
+
+
+def put_timed(store: Store, slot_ms: int, **properties: str) -> None:
+    """Put a timer message of the topic T into the queue where it waits."""
+    timed = {"TIMER_OUT_MS": str(slot_ms), "REAL_TOPIC": "T", "REAL_QID": "0"}
+    store.put(TIMER, b"x", properties={**timed, **properties})
+
+
+def waiting(broker: Broker) -> int:
+    """Return the metric of waiting messages."""
+    found = {each.name: each for each in broker.open.families()}
+    [(_, count)] = found["rmqstore_timer_messages"].samples
+    assert isinstance(count, int)
+    return count
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def arrived(broker: Broker, topic: str, count: int = 1) -> list[Record]:
+    """Return the messages of queue 0 of a topic, once there are *count*."""
+    store = broker.store.store
+    await until(lambda: len(store.queue(topic, 0)) >= count, f"{count} messages are in {topic}")
+    return [store.get(topic, offset=at) for at in range(len(store.queue(topic, 0)))]
+
+
+async def send(
+    client: RemotingClient, broker: Broker, properties: dict[str, str], **changes: Any
+) -> Frame:
+    """Return the answer to a message of the topic T."""
+    request = {"topic": "T", "body": b"x", "properties": properties, **changes}
+    return await call(client, broker, send_request(**request))
+
+
+async def sent(
+    client: RemotingClient, broker: Broker, properties: dict[str, str], **changes: Any
+) -> Frame:
+    """Return the answer to a message of the topic T that is stored."""
+    answer = await send(client, broker, properties, **changes)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
+
+
+@on_loop
+async def test_timer_message_arrives_at_its_time_as_it_was_sent(tmp_path: Path) -> None:
+    async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
+        due_ms = now_ms() + 1500
+        properties = {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": "K", "TAGS": "eu", "n": "1"}
+        answer = await sent(client, broker, properties, flag=9, queue_id=2)
+        assert (answer.ext_fields["queueId"], answer.ext_fields["queueOffset"]) == ("2", "0")
+
+        store = broker.store.store
+        await until(lambda: len(store.queue("T", 2)), "it is delivered")
+        [waited] = await arrived(broker, TIMER)
+        record = store.get("T", queue=2, offset=0)
+        assert due_ms <= record.store_timestamp
+        assert (record.body, record.flag, record.tags) == (b"x", 9, "eu")
+        assert record.born_host == waited.born_host
+        out_ms = (due_ms - 1) // 1000 * 1000
+        kept = {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T", "REAL_QID": "2"}
+        assert waited.properties.items() >= kept.items()
+        added = {"TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ORIGIN"}
+        assert record.properties.keys() == waited.properties.keys() | added
+
+
+@pytest.mark.parametrize(("name", "value"), [("TIMER_DELAY_SEC", "1"), ("TIMER_DELAY_MS", "300")])
+@on_loop
+async def test_each_property_of_time_is_served(tmp_path: Path, name: str, value: str) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        began_ms = now_ms()
+        await sent(client, broker, {name: value})
+        [record] = await arrived(broker, "T")
+        wanted_ms = int(value) * (1000 if name == "TIMER_DELAY_SEC" else 1)
+        assert wanted_ms <= record.store_timestamp - began_ms
+
+
+@on_loop
+async def test_messages_of_many_slots_arrive_in_their_order(tmp_path: Path) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        base_ms = now_ms() + 300
+        for number in (3, 1, 2, 0):
+            properties = {"TIMER_DELIVER_MS": str(base_ms + 200 * number)}
+            await sent(client, broker, properties, body=b"%d" % number)
+        records = await arrived(broker, "T", 4)
+        assert [each.body for each in records] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"TIMER_DELIVER_MS": "soon"},
+        {"TIMER_DELAY_SEC": "259201"},
+        {"TIMER_DELAY_SEC": "9" * 30},
+        {"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "T+K"},
+    ],
+)
+@on_loop
+async def test_time_that_cannot_be_served_is_refused(
+    tmp_path: Path, properties: dict[str, str]
+) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        answer = await send(client, broker, properties)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "should not be bigger than the max delay 259200000ms" in answer.remark
+        assert broker.store.store.end_offset == 0
+
+
+@pytest.mark.parametrize("value", ["1", "-5", "0"])
+@on_loop
+async def test_message_whose_time_is_over_is_an_ordinary_one(tmp_path: Path, value: str) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELIVER_MS": value})
+        [record] = await arrived(broker, "T")
+        assert record.physical_offset == 0
+
+
+@on_loop
+async def test_delay_level_counts_before_a_time(tmp_path: Path) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"DELAY": "1", "TIMER_DELAY_SEC": "9999"})
+        [record] = await arrived(broker, "T")
+        assert record.properties["DELAY_ORIGIN"] == "1-0"
+        assert "TIMER_DELAY_SEC" not in record.properties
+
+
+@on_loop
+async def test_broker_without_timers_refuses_their_messages(tmp_path: Path) -> None:
+    async with Broker(quick(tmp_path, timers=False)) as broker, RemotingClient() as client:
+        answer = await send(client, broker, {"TIMER_DELAY_SEC": "1"})
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == "accurate timer message is not enabled, timerWheelEnable is false"
+
+
+@on_loop
+async def test_full_slot_takes_no_further_message(tmp_path: Path) -> None:
+    async with Broker(quick(tmp_path, timer_slot_messages_max=1)) as broker:
+        async with RemotingClient() as client:
+            properties = {"TIMER_DELIVER_MS": str(now_ms() + 60_000)}
+            store = broker.store.store
+            for _ in range(2):
+                put_timed(store, int(properties["TIMER_DELIVER_MS"]) // 50 * 50)
+            await until(lambda: waiting(broker) == 2, "the messages are in the wheel")
+            answer = await send(client, broker, properties)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert answer.remark.startswith("timer message is under flow control")
+
+
+@on_loop
+async def test_message_beyond_the_window_is_entered_again(tmp_path: Path) -> None:
+    async with Broker(quick(tmp_path, timer_window_slots=6)) as broker, RemotingClient() as client:
+        due_ms = now_ms() + 1000
+        await sent(client, broker, {"TIMER_DELIVER_MS": str(due_ms)}, body=b"far")
+        [record] = await arrived(broker, "T")
+        assert record.body == b"far"
+        assert due_ms <= record.store_timestamp
+        rolled = await arrived(broker, TIMER, 3)
+        times = [each.properties.get("TIMER_ROLL_TIMES") for each in rolled]
+        assert times == [None, *map(str, range(1, len(rolled)))]
+        assert {each.properties["TIMER_OUT_MS"] for each in rolled} == {
+            record.properties["TIMER_OUT_MS"]
+        }
+
+
+@pytest.mark.parametrize("key", ["T+K", "K"])
+@on_loop
+async def test_deletion_in_the_slot_of_a_message_removes_it(tmp_path: Path, key: str) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        due = {"TIMER_DELIVER_MS": str(now_ms() + 500)}
+        await sent(client, broker, {**due, "UNIQ_KEY": "K"}, body=b"deleted")
+        await sent(client, broker, {**due, "UNIQ_KEY": "L"}, body=b"kept")
+        await sent(client, broker, {**due, "UNIQ_KEY": "M", "TIMER_DEL_UNIQKEY": key})
+        await sent(client, broker, {"TIMER_DELAY_MS": "1000"}, body=b"later")
+        records = await arrived(broker, "T", 2)
+        assert [each.body for each in records] == [b"kept", b"later"]
+
+
+@on_loop
+async def test_late_message_and_its_late_deletion_meet(tmp_path: Path) -> None:
+    """RocketMQ delivers a message at once that it finds after its time, with no look at
+    deletions."""
+    config = quick(tmp_path)
+    async with Broker(config) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "200"}, body=b"first")
+        await arrived(broker, "T")
+        store, over_ms = broker.store.store, now_ms() // 50 * 50 - 5000
+        put_timed(store, over_ms, UNIQ_KEY="K", n="deleted")
+        put_timed(store, over_ms, UNIQ_KEY="D", TIMER_DEL_UNIQKEY="T+K")
+        put_timed(store, over_ms, UNIQ_KEY="L", n="kept")
+        records = await arrived(broker, "T", 2)
+        assert records[1].properties["n"] == "kept"
+        await sent(client, broker, {"TIMER_DELAY_MS": "200", "n": "last"})
+        records = await arrived(broker, "T", 3)
+        assert records[2].properties["n"] == "last"
+
+
+@on_loop
+async def test_record_that_is_no_timer_message_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        answer = await call(client, broker, send_request(topic=TIMER, body=b"x", properties={}))
+        assert answer.code == ResponseCode.NO_PERMISSION
+
+        store = broker.store.store
+        store.put(TIMER, b"plain")
+        store.put(TIMER, b"odd", properties={"TIMER_OUT_MS": "-1", "REAL_TOPIC": "T"})
+        store.put(TIMER, b"loop", properties={"TIMER_OUT_MS": "1", "REAL_TOPIC": TIMER})
+        await sent(client, broker, {"TIMER_DELAY_MS": "200"}, body=b"timed")
+        [record] = await arrived(broker, "T")
+        assert record.body == b"timed"
+        skipped = [each for each in caplog.messages if "is not a timer message" in each]
+        assert len(skipped) == 3
+
+
+@on_loop
+async def test_delivery_that_fails_is_tried_until_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocketMQ gives a message up after three failures."""
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "300"})
+        failures = [NotWritable("the disk is full", status="SERVICE_NOT_AVAILABLE")] * 5
+        append = broker.store.append
+
+        def fail(put: Any, durability: Any = None) -> Any:
+            if failures:
+                raise failures.pop()
+            return append(put, durability)
+
+        monkeypatch.setattr(broker.store, "append", fail)
+        await arrived(broker, "T")
+        assert not failures
+
+
+@on_loop
+async def test_delivery_that_is_in_the_log_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "300"}, body=b"first")
+        append = broker.store.append
+
+        def unconfirmed(put: Any, durability: Any = None) -> Any:
+            receipt = append(put, durability)
+            status = "FLUSH_SLAVE_TIMEOUT"
+            raise PutError("no replica has it yet", status=status, receipt=receipt)
+
+        monkeypatch.setattr(broker.store, "append", unconfirmed)
+        await arrived(broker, "T")
+        monkeypatch.undo()
+        await sent(client, broker, {"TIMER_DELAY_MS": "300"}, body=b"second")
+        records = await arrived(broker, "T", 2)
+        assert [each.body for each in records] == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("keeps_files", [True, False])
+@on_loop
+async def test_nothing_is_lost_or_delivered_again_after_a_kill(
+    tmp_path: Path, *, keeps_files: bool
+) -> None:
+    """A new master has neither wheel nor timer log of its own, and the same messages come."""
+    killed = tmp_path / "killed"
+    async with Broker(quick(tmp_path / "a")) as broker, RemotingClient() as client:
+        for number in range(6):
+            properties = {"TIMER_DELAY_MS": str(300 + 300 * number)}
+            await sent(client, broker, properties, body=b"%d" % number)
+        await arrived(broker, "T", 2)
+        shutil.copytree(tmp_path / "a", killed)
+        await arrived(broker, "T", 6)
+    if not keeps_files:
+        shutil.rmtree(killed / "timerlog")
+        (killed / "timerwheel").unlink()
+
+    async with Broker(quick(killed)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "2500"}, body=b"after")
+        records = await arrived(broker, "T", 7)
+        bodies = [each.body for each in records]
+        assert bodies == [b"0", b"1", b"2", b"3", b"4", b"5", b"after"]
+
+
+@on_loop
+async def test_nothing_is_delivered_again_after_a_restart(tmp_path: Path) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "200"})
+        await sent(client, broker, {"TIMER_DELAY_MS": "1500"}, body=b"second")
+        await arrived(broker, "T")
+    progress = DelayOffsets.load(tmp_path).timer
+    assert progress is not None
+    assert progress.queue_offset == 2
+    checkpoint = TimerCheckpoint.decode((tmp_path / "config" / "timercheck").read_bytes())
+    assert checkpoint is not None
+    assert (checkpoint.read_ms, checkpoint.queue_offset) == progress[:2]
+    assert (checkpoint.log_position, checkpoint.master_queue_offset) == (104, 2)
+
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "1700"}, body=b"third")
+        records = await arrived(broker, "T", 3)
+        assert [each.body for each in records] == [b"x", b"second", b"third"]
+
+
+@on_loop
+async def test_forwarded_message_that_names_an_origin_does_not_stand_for_a_delivery(
+    tmp_path: Path,
+) -> None:
+    killed = tmp_path / "killed"
+    async with Broker(quick(tmp_path / "a")) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "2000", "UNIQ_KEY": "K"}, body=b"waits")
+        broker.store.store.put("T", b"forged", properties={"TIMER_ORIGIN": "0", "UNIQ_KEY": "L"})
+        await sent(client, broker, {"TIMER_ORIGIN": "0", "UNIQ_KEY": "K"}, body=b"forwarded")
+        await arrived(broker, "T", 2)
+        shutil.copytree(tmp_path / "a", killed)
+    async with Broker(quick(killed)) as broker:
+        records = await arrived(broker, "T", 3)
+        assert [each.body for each in records] == [b"forged", b"forwarded", b"waits"]
