@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 
 from rmqstore.broker.node import Broker
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.runtime import LoopRuntime
+from rmqstore.remoting.client import RemotingClient
 from tests.golden import RELEASES
 from tests.golden.taken_over import ENDINGS, TakenOver
 from tests.support.loops import on_loop
 from tests.support.waiting import until
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+TIMER = "rmq_sys_wheel_timer"
+HOUR_MS = 3_600_000
 
 
 def copies(broker: Broker) -> Counter[tuple[str, str, int]]:
@@ -27,8 +32,24 @@ def copies(broker: Broker) -> Counter[tuple[str, str, int]]:
     return Counter(
         (each.unique_key or "", each.topic, each.queue)
         for each in records
-        if each.topic != SCHEDULE
+        if each.topic not in (SCHEDULE, TIMER)
     )
+
+
+class ShiftedRuntime(LoopRuntime):
+    """A runtime whose wall clock a test sets ahead."""
+
+    def __init__(self, wall_ms: int) -> None:
+        super().__init__("broker", log=IdentityLog("rmqstore.broker"), client=RemotingClient())
+        self._ahead_ms = 0
+        self.set_wall(wall_ms)
+
+    def set_wall(self, wall_ms: int) -> None:
+        """Have this time of day."""
+        self._ahead_ms = wall_ms - super().wall_ms()
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._ahead_ms
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -60,3 +81,40 @@ async def test_delayed_messages_of_a_java_broker_are_delivered(
         for each in taken.messages:
             if each["must"] == "nothing-more":
                 assert delivered(each) <= int(each["may_repeat"]), each["key"]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("hours", [(0, 3, 192), (24, 192), (192,)])
+@on_loop
+async def test_timer_messages_of_a_java_broker_are_delivered(
+    tmp_path: Path, release: str, ending: str, hours: tuple[int, ...]
+) -> None:
+    """RocketMQ skips all of them after a standstill of eight days, and the broker of 5.3.3 and of
+    5.5.0 delivers recalled messages that it enters after their time."""
+    taken = TakenOver(tmp_path, release, f"timer-{ending}")
+    runtime = ShiftedRuntime(taken.ended_ms + hours[0] * HOUR_MS)
+    async with Broker(taken.config, runtime=runtime) as broker:
+
+        def delivered(message: dict[str, Any]) -> int:
+            key = message["uniq_key"], message["topic"], message["queue"]
+            return copies(broker)[key] - int(message["copies_before"])
+
+        for ahead in hours:
+            runtime.set_wall(taken.ended_ms + ahead * HOUR_MS)
+            # A slot is read when it is over.
+            over_ms = runtime.wall_ms() - 1000
+            due = [
+                each
+                for each in taken.messages
+                if each["must"].startswith("deliver-once") and each["not_before_ms"] < over_ms
+            ]
+            await until(lambda due=due: all(map(delivered, due)), "all that is due is delivered")
+
+            later_ms = runtime.wall_ms() + 60_000
+            for each in taken.messages:
+                if each["must"].startswith("deliver-once"):
+                    assert delivered(each) <= int(each["not_before_ms"] < later_ms), each["key"]
+                else:
+                    assert delivered(each) == 0, each["key"]
+    runtime.close()
