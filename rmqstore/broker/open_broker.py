@@ -13,6 +13,7 @@ from rmqstore.broker.handlers.groups import GroupRequests
 from rmqstore.broker.handlers.metadata_answers import MetadataRequests
 from rmqstore.broker.handlers.offsets import OffsetRequests
 from rmqstore.broker.handlers.queries import QueryRequests
+from rmqstore.broker.handlers.recall import RecallRequests
 from rmqstore.broker.handlers.refused import RefusedRequests
 from rmqstore.broker.handlers.replication import ReplicationRequests
 from rmqstore.broker.handlers.replies import ReplyRequests
@@ -26,6 +27,7 @@ from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
+from rmqstore.broker.operations.send import SendOperation
 from rmqstore.broker.parts import Parts
 from rmqstore.broker.present_role import PresentRole
 from rmqstore.broker.registration import Announcement
@@ -141,6 +143,7 @@ class OpenBroker:
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each request code."""
+        send = SendOperation(self, self._timers)
         families: list[Requests] = [
             MetadataRequests(self),
             TopicRequests(self),
@@ -148,7 +151,8 @@ class OpenBroker:
             OffsetRequests(self),
             AdminRequests(self),
             ReplicationRequests(self),
-            SendRequests(self, self._timers.slot_count),
+            SendRequests(send),
+            RecallRequests(self, send),
             SendBackRequests(self),
             ReplyRequests(self, self.clients.table),
             QueryRequests(self),

@@ -14,7 +14,6 @@ __all__ = ["CLIENT_SERVICES", "COMMANDS"]
 CLIENT_SERVICES: Mapping[int, str] = {
     RequestCode.END_TRANSACTION: "transactions",
     RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactions",
-    RequestCode.RECALL_MESSAGE: "timer messages",
     RequestCode.QUERY_ASSIGNMENT: "assignment of queues by the broker; let clients share them",
     RequestCode.POP_MESSAGE: "POP consumption; pull instead",
     RequestCode.PEEK_MESSAGE: "POP consumption; pull instead",
@@ -56,7 +55,7 @@ COMMANDS: Mapping[int, str] = {
     RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: "flow control of cold data",
     RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: "flow control of cold data",
     RequestCode.SET_COMMITLOG_READ_MODE: "modes of reading ahead",
-    RequestCode.SWITCH_TIMER_ENGINE: "timer messages",
+    RequestCode.SWITCH_TIMER_ENGINE: "timers in RocksDB",
     RequestCode.GET_BROKER_LITE_INFO: "light topics",
     RequestCode.GET_PARENT_TOPIC_INFO: "light topics",
     RequestCode.GET_LITE_TOPIC_INFO: "light topics",

@@ -38,6 +38,7 @@ from rmqstore.remoting.headers.queries import (
 )
 from rmqstore.remoting.headers.send import (
     ConsumerSendMsgBackRequestHeader,
+    RecallMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
@@ -136,6 +137,12 @@ ROWS = table(
             ConsumerSendMsgBackRequestHeader,
             # The handler refuses another than the master: some clients get no refusal.
             rights=(on_group(_SUB),),
+        ),
+        Row(
+            RequestCode.RECALL_MESSAGE,
+            RecallMessageRequestHeader,
+            standing=_SERVING,
+            rights=_SEND,
         ),
     ),
     # The number of held pulls has limits of its own: see `Holds`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import time
 from pathlib import Path
@@ -11,10 +12,11 @@ import pytest
 
 from rmqstore._native.core import Record
 from rmqstore.broker.node import Broker
+from rmqstore.broker.services.timers import TimerMessages
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import NotWritable, PutError
 from rmqstore.remoting.client import RemotingClient
-from rmqstore.remoting.codes import ResponseCode
+from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.store.metadata import DelayOffsets
 from rmqstore.store.metadata.timer_checkpoint import TimerCheckpoint
@@ -125,7 +127,7 @@ async def test_messages_of_many_slots_arrive_in_their_order(tmp_path: Path) -> N
         {"TIMER_DELIVER_MS": "soon"},
         {"TIMER_DELAY_SEC": "259201"},
         {"TIMER_DELAY_SEC": "9" * 30},
-        {"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "T+K"},
+        {"TIMER_DELAY_MS": ""},
     ],
 )
 @on_loop
@@ -346,3 +348,106 @@ async def test_forwarded_message_that_names_an_origin_does_not_stand_for_a_deliv
     async with Broker(quick(killed)) as broker:
         records = await arrived(broker, "T", 3)
         assert [each.body for each in records] == [b"forged", b"forwarded", b"waits"]
+
+
+# -- recalls
+
+
+def recall_request(handle: str, *, topic: str = "T", **fields: str) -> Frame:
+    """Return what a producer sends to recall a message."""
+    needed = {"topic": topic, "recallHandle": handle, "producerGroup": "pg"}
+    return Frame.request(RequestCode.RECALL_MESSAGE, {**needed, **fields})
+
+
+@on_loop
+async def test_recalled_message_is_not_delivered(tmp_path: Path) -> None:
+    async with Broker(quick(tmp_path, recalls=True)) as broker, RemotingClient() as client:
+        due_ms = now_ms() + 2000
+        timed = {"TIMER_DELIVER_MS": str(due_ms)}
+        answer = await sent(client, broker, {**timed, "UNIQ_KEY": "K"}, body=b"recalled")
+        await sent(client, broker, {**timed, "UNIQ_KEY": "L"}, body=b"kept")
+        handle = answer.ext_fields["recallHandle"]
+        slot_ms = (due_ms - 1) // 50 * 50
+        text = f"v1 T {broker.config.name} {slot_ms + 1} K"
+        assert base64.urlsafe_b64decode(handle).decode() == text
+
+        recalled = await call(client, broker, recall_request(handle))
+        assert (recalled.code, recalled.ext_fields["msgId"]) == (ResponseCode.SUCCESS, "K")
+        [_, _, deletion] = await arrived(broker, TIMER, 3)
+        assert deletion.body == b"0"
+        wanted = {
+            "TAGS": "_RECALL_TAG_",
+            "UNIQ_KEY": "K",
+            "TIMER_DEL_UNIQKEY": "T+K",
+            "TIMER_OUT_MS": str(slot_ms),
+            "PGROUP": "pg",
+        }
+        assert deletion.properties.items() >= wanted.items()
+
+        await sent(client, broker, {"TIMER_DELAY_MS": "2500"}, body=b"later")
+        records = await arrived(broker, "T", 2)
+        assert [each.body for each in records] == [b"kept", b"later"]
+
+
+@on_loop
+async def test_recall_is_refused_where_it_would_do_nothing(tmp_path: Path) -> None:
+    """RocketMQ answers success, and delivers the message, if the slot of the handle is another."""
+    async with Broker(quick(tmp_path, recalls=True)) as broker, RemotingClient() as client:
+        name, base_ms = broker.config.name, now_ms() + 60_000
+        await sent(client, broker, {"TIMER_DELIVER_MS": str(base_ms), "UNIQ_KEY": "K"})
+        for handle, topic, remark in (
+            ("x", "T", "recall handle is invalid"),
+            ("v2 T b 1 K", "T", "recall handle is invalid"),
+            (f"v1 T {name} x K", "T", "recall handle is invalid"),
+            (f"v1 T {name} {base_ms} K", "BenchmarkTest", "recall failed, topic not match"),
+            (f"v1 T other {base_ms} K", "T", "recall failed, broker service not available"),
+            (f"v1 T {name} 1 K", "T", "recall failed, timestamp invalid"),
+            (f"v1 T {name} {'9' * 40} K", "T", "recall failed, timestamp invalid"),
+            (f"v1 T {name} {base_ms} L", "T", "recall failed, TIMER_DEL_UNIQKEY names no"),
+        ):
+            text = base64.urlsafe_b64encode(handle.encode()).decode() if handle != "x" else "x"
+            answer = await call(client, broker, recall_request(text, topic=topic))
+            assert answer.code == ResponseCode.ILLEGAL_OPERATION
+            assert answer.remark.startswith(remark)
+        answer = await call(client, broker, recall_request("x", topic="none"))
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert len(await arrived(broker, TIMER)) == 1
+
+
+@on_loop
+async def test_recall_is_forbidden_by_default(tmp_path: Path) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        answer = await call(client, broker, recall_request("x"))
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert answer.remark == "recall failed, operation is forbidden"
+
+
+@on_loop
+async def test_deletion_of_another_time_gets_the_slot_of_its_message(tmp_path: Path) -> None:
+    """In RocketMQ it does nothing, and nobody learns of it."""
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "1000", "UNIQ_KEY": "K"}, body=b"deleted")
+        deletion = {"TIMER_DEL_UNIQKEY": "T+K", "UNIQ_KEY": "D", "TIMER_DELAY_SEC": "60"}
+        await sent(client, broker, deletion)
+        waiting_record, deleting = await arrived(broker, TIMER, 2)
+        slot = waiting_record.properties["TIMER_OUT_MS"]
+        assert deleting.properties["TIMER_OUT_MS"] == slot
+        await sent(client, broker, {"TIMER_DELAY_MS": "1500"}, body=b"later")
+        [record] = await arrived(broker, "T")
+        assert record.body == b"later"
+
+        deletion = {"TIMER_DEL_UNIQKEY": "T+K", "UNIQ_KEY": "D", "TIMER_DELAY_SEC": "60"}
+        answer = await send(client, broker, deletion)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+@on_loop
+async def test_recall_that_comes_with_the_delivery_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Broker(quick(tmp_path, recalls=True)) as broker, RemotingClient() as client:
+        answer = await sent(client, broker, {"TIMER_DELAY_MS": "5000"})
+        monkeypatch.setattr(TimerMessages, "is_open", lambda _, slot_ms: False)
+        recalled = await call(client, broker, recall_request(answer.ext_fields["recallHandle"]))
+        assert recalled.code == ResponseCode.ILLEGAL_OPERATION
+        assert "came too late" in recalled.remark

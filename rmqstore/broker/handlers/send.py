@@ -5,10 +5,9 @@ The answer's code is that of the put's status.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from rmqstore.broker.context import Context
 from rmqstore.broker.operations.send import REGION, ClientMessage, SendOperation, Sent
 from rmqstore.errors import PutError
 from rmqstore.message import PutStatus, decode_properties
@@ -43,9 +42,8 @@ _Found = Frame | Coroutine[Any, Any, Frame]
 class SendRequests:
     """The handlers of sends."""
 
-    def __init__(self, context: Context, slot_count: Callable[[int], int]) -> None:
-        """*slot_count* returns the number of timer messages that wait in the slot of a time."""
-        self._operation = SendOperation(context, slot_count)
+    def __init__(self, operation: SendOperation) -> None:
+        self._operation = operation
 
     def handlers(self) -> dict[int, Handler]:
         """Return every handler by request code."""
@@ -128,4 +126,5 @@ def place_fields(sent: Sent) -> dict[str, str]:
         batch_unique_id=sent.key if sent.is_inner else None,
         region=REGION,
         is_traced=True,
+        recall_handle=sent.handle,
     ).to_fields()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -30,7 +30,13 @@ from rmqstore.broker.operations.message_rules import (
     taken_priority,
 )
 from rmqstore.broker.operations.records import packed_host, property_text
-from rmqstore.broker.operations.timer_rules import TimerRules
+from rmqstore.broker.operations.timer_deletions import (
+    RecallHandle,
+    TimerTargets,
+    Wheel,
+    too_late,
+)
+from rmqstore.broker.operations.timer_rules import DELETES, DELIVER_MS, OUT_MS, TIMED, TimerRules
 from rmqstore.errors import PutError, RequestRefused, StoreClosedError
 from rmqstore.message import Durability, PutStatus, SysFlag, unique_key
 from rmqstore.net.addresses import Address
@@ -38,7 +44,7 @@ from rmqstore.permissions import PERM_WRITE
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.delay import DELAY
 from rmqstore.store.metadata import TopicConfig
-from rmqstore.topic_names import RETRY_PREFIX
+from rmqstore.topic_names import RETRY_PREFIX, TIMER_TOPIC
 
 __all__ = ["REGION", "ClientMessage", "SendOperation", "Sent"]
 
@@ -94,6 +100,8 @@ class Sent(NamedTuple):
     """Why the status is not PUT_OK."""
     queue: int | None = None
     """The queue of a message that is delivered later; None: that of the receipt."""
+    handle: str | None = None
+    """What a timer message is recalled with."""
 
 
 _Found = Sent | Coroutine[Any, Any, Sent]
@@ -102,8 +110,8 @@ _Found = Sent | Coroutine[Any, Any, Sent]
 class SendOperation:
     """Stores the messages of producers in the store of a broker."""
 
-    def __init__(self, core: Core, slot_count: Callable[[int], int] = lambda _: 0) -> None:
-        """*slot_count* returns the number of timer messages that wait in the slot of a time."""
+    def __init__(self, core: Core, wheel: Wheel | None = None) -> None:
+        """*wheel* is that of timer messages, where there is one."""
         self._core = core
         self._view = ViewOf(core)
         self._timers = TimerRules(
@@ -111,8 +119,10 @@ class SendOperation:
             precision_ms=core.config.timer_precision_ms,
             delay_max_s=core.config.timer_delay_max_s,
             slot_messages_max=core.config.timer_slot_messages_max,
-            count_of=slot_count,
+            count_of=(lambda _: 0) if wheel is None else wheel.slot_count,
         )
+        self._wheel = wheel
+        self._targets = TimerTargets(core)
         self._levels = len(core.config.store.delay_levels_ms)
 
     def send(self, message: ClientMessage) -> _Found:
@@ -122,6 +132,25 @@ class SendOperation:
         Call and coroutine raise RequestRefused for a message that the broker does not take, and
         PutError for one that the store did not take.
         """
+        if DELETES in message.properties and not TIMED.isdisjoint(message.properties):
+            return self._send_deletion(message)
+        return self._send(message)
+
+    async def _send_deletion(self, message: ClientMessage) -> Sent:
+        """Send the deletion of a timer message in the slot of that message."""
+        properties = message.properties
+        slot_ms = await self._targets.slot_of(properties[DELETES])
+        if slot_ms is not None:
+            kept = {name: each for name, each in properties.items() if name not in TIMED}
+            # A slot of a time begins before it.
+            properties = {**kept, DELIVER_MS: str(slot_ms + 1)}
+        found = self._send(replace(message, properties=properties))
+        sent = found if isinstance(found, Sent) else await found
+        if slot_ms is not None and self._wheel is not None and not self._wheel.is_open(slot_ms):
+            raise too_late()
+        return sent
+
+    def _send(self, message: ClientMessage) -> _Found:
         topic = self._core.metadata.topic(message.topic)
         if topic is None or topic.name.startswith(RETRY_PREFIX):
             return self._send_to_special(message, topic)
@@ -218,6 +247,7 @@ class SendOperation:
                 topic.name, queue, properties, self._levels
             )
         name, number = later or (topic.name, queue)
+        handle = self._handle_of(topic.name, key, properties) if name == TIMER_TOPIC else None
         put = partial(
             self._view().put,
             name,
@@ -232,8 +262,14 @@ class SendOperation:
         )
         found = self._core.store.append(put, durability_of(properties))
         if isinstance(found, Receipt):
-            return self._acknowledged(found, key, queue=queue)
-        return self._when_acknowledged(found, key, queue=queue)
+            return self._acknowledged(found, key, queue=queue, handle=handle)
+        return self._when_acknowledged(found, key, queue=queue, handle=handle)
+
+    def _handle_of(self, topic: str, key: str, properties: Mapping[str, str]) -> str | None:
+        if topic.startswith(RETRY_PREFIX) or DELETES in properties:
+            return None
+        due_ms = int(properties[OUT_MS]) + 1
+        return str(RecallHandle(topic, self._core.config.name, due_ms, key))
 
     def _text_of(self, properties: dict[str, str]) -> bytes:
         """Returns the text of the properties with those of the broker."""
@@ -303,11 +339,14 @@ class SendOperation:
         *,
         is_inner: bool = False,
         queue: int | None = None,
+        handle: str | None = None,
     ) -> Sent:
         try:
-            return self._acknowledged(await acknowledged, key, is_inner=is_inner, queue=queue)
+            return self._acknowledged(
+                await acknowledged, key, is_inner=is_inner, queue=queue, handle=handle
+            )
         except PutError as error:
-            return self._unacknowledged(error, key, is_inner=is_inner, queue=queue)
+            return self._unacknowledged(error, key, is_inner=is_inner, queue=queue, handle=handle)
         except StoreClosedError as error:
             raise RequestRefused(str(error), code=ResponseCode.SERVICE_NOT_AVAILABLE) from None
 
@@ -318,9 +357,10 @@ class SendOperation:
         *,
         is_inner: bool = False,
         queue: int | None = None,
+        handle: str | None = None,
     ) -> Sent:
         self._count(receipts)
-        return Sent(receipts, key, is_inner, queue=queue)
+        return Sent(receipts, key, is_inner, queue=queue, handle=handle)
 
     def _unacknowledged(
         self,
@@ -329,6 +369,7 @@ class SendOperation:
         *,
         is_inner: bool = False,
         queue: int | None = None,
+        handle: str | None = None,
     ) -> Sent:
         """Returns the result of a put that failed once its message was stored. Raises any other
         *error*."""
@@ -338,7 +379,7 @@ class SendOperation:
         receipts = cast("Receipt | list[Receipt] | None", error.receipt) or None
         if receipts is not None:
             self._count(receipts)
-        return Sent(receipts, key, is_inner, PutStatus(error.status), str(error), queue)
+        return Sent(receipts, key, is_inner, PutStatus(error.status), str(error), queue, handle)
 
     def _count(self, receipts: Receipt | list[Receipt]) -> None:
         if isinstance(receipts, list):

@@ -9,6 +9,8 @@ from rmqstore.remoting.headers.rpc import TopicRequestHeader
 __all__ = [
     "ConsumerSendMsgBackRequestHeader",
     "ReplyMessageRequestHeader",
+    "RecallMessageRequestHeader",
+    "RecallMessageResponseHeader",
     "SendMessageRequestHeader",
     "SendMessageRequestHeaderV2",
     "SendMessageResponseHeader",
@@ -74,6 +76,25 @@ class SendMessageResponseHeader(Header):
     """The unique key of a batch that is stored as one record."""
     region: str | None = string("MSG_REGION", default=None)
     is_traced: bool | None = boolean("TRACE_ON", default=None)
+    recall_handle: str | None = string("recallHandle", default=None)
+    """What a producer recalls a timer message with."""
+
+
+@header
+class RecallMessageRequestHeader(TopicRequestHeader):
+    """A timer message that is not to be delivered."""
+
+    topic: str = string("topic")
+    handle: str = string("recallHandle")
+    group: str | None = string("producerGroup", default=None)
+
+
+@header
+class RecallMessageResponseHeader(Header):
+    """The message that is not delivered."""
+
+    message_id: str = string("msgId")
+    """Its unique key."""
 
 
 @header
