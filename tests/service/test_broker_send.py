@@ -233,7 +233,6 @@ async def test_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None:
 SERVICES = [
     RequestCode.END_TRANSACTION,
     RequestCode.POP_MESSAGE,
-    RequestCode.RECALL_MESSAGE,
 ]
 
 

@@ -23,6 +23,7 @@ from rmqstore.store.metadata.timer_checkpoint import TimerCheckpoint
 from rmqstore.store.store import Store
 from tests.service.broker_clients import call
 from tests.service.remoting_peers import on_loop
+from tests.support.broker_group import group_of
 from tests.support.brokers import broker_config
 from tests.support.sends import send_request
 from tests.support.waiting import until
@@ -451,3 +452,40 @@ async def test_recall_that_comes_with_the_delivery_is_no_success(
         recalled = await call(client, broker, recall_request(answer.ext_fields["recallHandle"]))
         assert recalled.code == ResponseCode.ILLEGAL_OPERATION
         assert "came too late" in recalled.remark
+
+
+# -- fail-over
+
+
+@on_loop
+async def test_each_message_is_delivered_once_through_two_fail_overs(tmp_path: Path) -> None:
+    quorum = {"in_sync_replicas": 2, "all_ack_in_sync_state_set": True, "min_in_sync_replicas": 2}
+    options = {**quorum, "timer_precision_ms": 50, "timer_window_slots": 20}
+    wanted = [b"%d" % number for number in range(60)]
+    async with group_of(tmp_path, "a", "b", "c", **options) as group, RemotingClient() as client:
+        leader = await group.master()
+        broker, began_ms = group.brokers[leader], now_ms()
+        for number, body in enumerate(wanted):
+            due_ms = began_ms + 200 + 150 * number
+            properties = {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": body.decode()}
+            await sent(client, broker, properties, body=body, queue_id=0)
+
+        for count in (10, 25):
+            await arrived(broker, "T", count)
+            epoch = broker.role.epoch
+            await group.kill(leader)
+            killed, leader = leader, await group.master(after=epoch)
+            broker = group.brokers[leader]
+            await group.start(killed)
+            await group.master(after=epoch)
+
+        records = await arrived(broker, "T", len(wanted))
+        assert sorted(each.unique_key or "" for each in records) == sorted(
+            each.decode() for each in wanted
+        )
+        for each in records:
+            due_ms = int(each.properties["TIMER_DELIVER_MS"])
+            assert due_ms <= each.store_timestamp
+        await broker.store.put("T", b"end", queue=0)
+        records = await arrived(broker, "T", len(wanted) + 1)
+        assert records[-1].body == b"end"

@@ -11,7 +11,7 @@ from rmqstore.broker.metadata.delay_progress import DelayProgress
 from rmqstore.broker.operations.message_rules import scheduled
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
-from rmqstore.store.metadata import DelayOffsets
+from rmqstore.store.metadata import DelayOffsets, TimerProgress
 
 HOUR_MS = 3_600_000
 
@@ -200,3 +200,16 @@ def test_removed_level_leaves_the_table() -> None:
     progress = DelayProgress(DelayOffsets({1: 4, 2: 5}), lambda: 0)
     progress.take({1: None}, None)
     assert progress.table() == DelayOffsets({2: 5})
+
+
+def test_slave_takes_the_progress_of_timers_once_its_disk_has_the_deliveries() -> None:
+    flushed = [150]
+    progress = DelayProgress(DelayOffsets({1: 4}, log_offset=50), lambda: flushed[0])
+    timer = TimerProgress(1000, 3, 200)
+    progress.take({}, None, timer)
+    assert progress.table() == DelayOffsets({1: 4}, log_offset=50)
+    flushed[0] = 200
+    assert progress.table() == DelayOffsets({1: 4}, log_offset=50, timer=timer)
+    progress.take_whole(DelayOffsets({1: 4}, timer=TimerProgress(2000, 4, 300)))
+    progress.lead()
+    assert progress.latest.timer == timer

@@ -19,6 +19,7 @@ from rmqstore.store.metadata import (
     GroupTable,
     RequestMode,
     RequestModes,
+    TimerProgress,
     TopicConfig,
     TopicTable,
 )
@@ -215,6 +216,7 @@ def filled() -> Tables:
     here.set_mode(RequestMode("T", "g", "POP", 2))
     here.offsets.commit("T", "g", 1, 9)
     here.set_delays({3: 8}, 90)
+    here.set_timer(TimerProgress(5000, 7, 95))
     return here
 
 
