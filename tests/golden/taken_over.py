@@ -23,6 +23,7 @@ class TakenOver:
         manifest = json.loads((directory / "manifest.json").read_text())
         self.directory = directory
         self.messages: list[dict[str, Any]] = manifest["messages"]
+        self.ended_ms: int = manifest["ended_ms"]
         file = directory / "broker.conf"
         text = file.read_text().replace("@DIR@", str(directory))
         file.write_text(text.replace("namesrvAddr=", "# namesrvAddr="))
