@@ -404,7 +404,6 @@ async def test_recall_is_refused_where_it_would_do_nothing(tmp_path: Path) -> No
             (f"v1 T other {base_ms} K", "T", "recall failed, broker service not available"),
             (f"v1 T {name} 1 K", "T", "recall failed, timestamp invalid"),
             (f"v1 T {name} {'9' * 40} K", "T", "recall failed, timestamp invalid"),
-            (f"v1 T {name} {base_ms} L", "T", "recall failed, TIMER_DEL_UNIQKEY names no"),
         ):
             text = base64.urlsafe_b64encode(handle.encode()).decode() if handle != "x" else "x"
             answer = await call(client, broker, recall_request(text, topic=topic))
@@ -437,9 +436,23 @@ async def test_deletion_of_another_time_gets_the_slot_of_its_message(tmp_path: P
         [record] = await arrived(broker, "T")
         assert record.body == b"later"
 
-        deletion = {"TIMER_DEL_UNIQKEY": "T+K", "UNIQ_KEY": "D", "TIMER_DELAY_SEC": "60"}
+        # The message is delivered or deleted.
         answer = await send(client, broker, deletion)
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+@on_loop
+async def test_recall_of_a_message_that_is_not_there_is_stored(tmp_path: Path) -> None:
+    """Another topic's message of the same key is delivered."""
+    async with Broker(quick(tmp_path, recalls=True)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "1500", "UNIQ_KEY": "K"})
+        [waiting_record] = await arrived(broker, TIMER)
+        due_ms = int(waiting_record.properties["TIMER_OUT_MS"]) + 1
+        text = f"v1 BenchmarkTest {broker.config.name} {due_ms} K"
+        handle = base64.urlsafe_b64encode(text.encode()).decode()
+        answer = await call(client, broker, recall_request(handle, topic="BenchmarkTest"))
+        assert answer.code == ResponseCode.SUCCESS
+        await arrived(broker, "T")
 
 
 @on_loop

@@ -7,6 +7,8 @@ from typing import Any
 
 from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.handlers.clients import ClientRequests
+from rmqstore.broker.metadata.consumer_filters import ConsumerFilters
+from rmqstore.filters import Bloom
 from rmqstore.remoting.bodies.clients import ConsumerData, HeartbeatData
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
@@ -15,7 +17,7 @@ from rmqstore.remoting.headers.clients import (
     UnregisterClientRequestHeader,
 )
 from rmqstore.remoting.requests import Call
-from rmqstore.store.metadata import GroupConfig, TopicConfig
+from rmqstore.store.metadata import FilterTable, GroupConfig, TopicConfig
 from tests.support.model_peer import ModelPeer
 from tests.support.virtual import VirtualProcess
 
@@ -30,8 +32,11 @@ class Clients:
         context: Any = SimpleNamespace(
             runtime=self.process.runtime,
             now_ms=self.process.now_ms,
+            wall_ms=self.process.now_ms,
             metadata=SimpleNamespace(
-                group=lambda name: self.group, topic=lambda name: TopicConfig(name)
+                group=lambda name: self.group,
+                topic=lambda name: TopicConfig(name),
+                filters=ConsumerFilters(FilterTable(), Bloom(20, 32), now_ms=0),
             ),
         )
         self.requests = ClientRequests(context, self.table)

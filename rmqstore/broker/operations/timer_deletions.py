@@ -1,8 +1,9 @@
 """Messages that delete a waiting timer message: recalls, and those of producers with
 TIMER_DEL_UNIQKEY.
 
-A deletion works only in the slot of its message. So the message is looked up first: the deletion
-gets its slot, whatever time it came with, and is refused where no such message waits.
+A deletion works only in the slot of its message. So the message is looked up first, and the
+deletion gets its slot, whatever time it came with. One that names no known message stays as it is:
+the message may come after it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from rmqstore.broker.operations.core import Core, ViewOf
-from rmqstore.broker.operations.message_rules import illegal
 from rmqstore.broker.operations.timer_rules import DELETES, OUT_MS
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
@@ -72,8 +72,8 @@ class TimerTargets:
         self._view = ViewOf(core)
 
     async def slot_of(self, named: str) -> int | None:
-        """Return the slot of the message that a deletion names; None without an index of keys.
-        Raises RequestRefused (MESSAGE_ILLEGAL) where no such message is found."""
+        """Return the slot of the message that a deletion names; None where the index of keys has no
+        such message."""
         if not self._core.store.store.config.message_index_enable:
             return None
         await self._dispatched()
@@ -83,9 +83,7 @@ class TimerTargets:
         if not slots and separator:
             # RocketMQ 5.5.0 names the key alone, which may hold the separator.
             slots = await self._core.runtime.in_thread(self._slots, "", named, now_ms)
-        if not slots:
-            raise illegal(f"{DELETES} names no timer message of this broker: {named[:100]}")
-        return max(slots)
+        return max(slots, default=None)
 
     def _slots(self, topic: str, key: str, now_ms: int) -> list[int]:
         records = self._view().query(TIMER_TOPIC, key, False, 0, now_ms + 60_000, _FOUND_MAX)

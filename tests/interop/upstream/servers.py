@@ -83,6 +83,7 @@ async def our_servers(root: Path) -> AsyncIterator[Servers]:
                 nameservers=(namesrv,),
                 sql_filters=True,
                 commit_log_file_size_bytes=_LOG_FILE_BYTES,
+                recalls=True,
             )
             brokers.append(await stack.enter_async_context(Broker(settings, tls=tls)))
 
