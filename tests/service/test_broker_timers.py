@@ -128,7 +128,7 @@ async def test_messages_of_many_slots_arrive_in_their_order(tmp_path: Path) -> N
         {"TIMER_DELIVER_MS": "soon"},
         {"TIMER_DELAY_SEC": "259201"},
         {"TIMER_DELAY_SEC": "9" * 30},
-        {"TIMER_DELAY_MS": ""},
+        {"TIMER_DELAY_MS": "1.5"},
     ],
 )
 @on_loop

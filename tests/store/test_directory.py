@@ -91,8 +91,6 @@ def test_commit_log_opened_by_itself_is_said(tmp_path: Path) -> None:
     [
         ("consumequeue/CURRENT", "RocksDB"),
         ("compaction/compactionLog/topic", "compacted"),
-        ("timerwheel", "timer wheel"),
-        ("timerlog/0", "timer wheel"),
         ("dledger-n0/data/00000000000000000000", "DLedger (dledger-n0/)"),
     ],
 )
