@@ -1,8 +1,17 @@
-"""The names of topics that a broker has for itself: of groups, and of delayed messages."""
+"""The names of topics that a broker has for itself: of groups, of delayed messages, and of
+transactions."""
 
 from __future__ import annotations
 
-__all__ = ["DLQ_PREFIX", "RETRY_PREFIX", "SCHEDULE_TOPIC", "TIMER_TOPIC"]
+__all__ = [
+    "DLQ_PREFIX",
+    "GIVEN_UP_TOPIC",
+    "HALF_TOPIC",
+    "NOTE_TOPIC",
+    "RETRY_PREFIX",
+    "SCHEDULE_TOPIC",
+    "TIMER_TOPIC",
+]
 
 RETRY_PREFIX = "%RETRY%"
 """Before the name of a group: the topic of messages that the group consumes again."""
@@ -12,3 +21,9 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """The topic of messages that wait for their time: queue n - 1 has those of delay level n."""
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 """The topic of timer messages, which wait in its queue 0."""
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+"""The topic of half messages, whose transactions are not ended."""
+NOTE_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+"""The topic of notes, which name half messages whose transactions are ended."""
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""The topic of half messages that are given up, because their producers did not decide."""

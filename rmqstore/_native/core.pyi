@@ -332,6 +332,7 @@ class StoreWriter(LogHandle):
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
+        prepared_transaction_offset: int = 0,
     ) -> Receipt: ...
     def _put_encoded_batch(
         self,

@@ -302,7 +302,7 @@ cdef class StoreWriter(LogHandle):
 
     def _put_encoded(self, str topic not None, bytes body not None, bytes properties not None, *, int32_t queue,
                      int32_t flag, int32_t sys_flag, int64_t born_timestamp, bytes born_host not None,
-                     int32_t reconsume_times):
+                     int32_t reconsume_times, int64_t prepared_transaction_offset=0):
         """Append one message and return its Receipt; nothing is awaited.
 
         The caller has validated *properties*: no 0 byte, no CRC property. *born_host* is address and port as a record
@@ -313,6 +313,7 @@ cdef class StoreWriter(LogHandle):
         fill_encoded(self, &message, topic, queue, sys_flag, born_timestamp, born_host)
         message.flag = flag
         message.reconsume_times = reconsume_times
+        message.prepared_transaction_offset = prepared_transaction_offset
         message.properties = PyBytes_AS_STRING(properties)
         message.properties_size = <size_t>PyBytes_GET_SIZE(properties)
         message.body = <const uint8_t *>PyBytes_AS_STRING(body)

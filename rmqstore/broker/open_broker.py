@@ -28,6 +28,7 @@ from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
 from rmqstore.broker.operations.send import SendOperation
+from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.broker.parts import Parts
 from rmqstore.broker.present_role import PresentRole
 from rmqstore.broker.registration import Announcement
@@ -41,6 +42,7 @@ from rmqstore.broker.services.pulls import Pulls
 from rmqstore.broker.services.services import Services
 from rmqstore.broker.services.timers import TimerMessages
 from rmqstore.broker.services.traffic import TrafficSamples
+from rmqstore.broker.services.transactions import TransactionEnds
 from rmqstore.broker.serving import Family as Requests
 from rmqstore.broker.serving import merged
 from rmqstore.broker.settings import Settings
@@ -136,6 +138,7 @@ class OpenBroker:
                 BroadcastProgress(runtime, self.pulls.broadcasts),
                 DelayedMessages(self),
                 self._timers,
+                TransactionEnds(self, self.clients.table, WaitingPlaces(self, self._timers)),
                 TrafficSamples(self),
             ],
             on_begun=self.registration_due,

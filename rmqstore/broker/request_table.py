@@ -42,6 +42,10 @@ from rmqstore.remoting.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
+from rmqstore.remoting.headers.transactions import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
 from rmqstore.remoting.requests import Row, Standing, family, table
 from rmqstore.remoting.rights import EVERY, Action, every, on_cluster, on_group, on_topic
 from rmqstore.store.metadata import GroupConfig, RequestMode, TopicConfig
@@ -143,6 +147,19 @@ ROWS = table(
             RecallMessageRequestHeader,
             standing=_SERVING,
             rights=_SEND,
+        ),
+    ),
+    family(
+        "transaction",
+        Row(
+            RequestCode.END_TRANSACTION,
+            EndTransactionRequestHeader,
+            rights=(on_topic(_PUB, names=lambda header, body: (header.topic or EVERY,)),),
+        ),
+        Row(
+            RequestCode.RESUME_CHECK_HALF_MESSAGE,
+            ResumeCheckHalfMessageRequestHeader,
+            rights=_CHANGE_BROKER,
         ),
     ),
     # The number of held pulls has limits of its own: see `Holds`.

@@ -331,6 +331,53 @@ class BrokerConfig:
         effect="replies",
     )
 
+    # Transactions.
+    rejects_transactions: bool = option(
+        "rejectTransactionMessage",
+        False,
+        help="refuse half messages of transactional producers",
+        effect="sends",
+    )
+    transaction_timeout_ms: int = option(
+        "transactionTimeOut",
+        6000,
+        "ms",
+        help="age of a half message from which on its producer is asked how the transaction ended",
+        effect="transactions",
+    )
+    transaction_checks_max: int = option(
+        "transactionCheckMax",
+        15,
+        "questions",
+        low=1,
+        help="questions to a producer after which its half message is given up",
+        effect="transactions",
+    )
+    transaction_check_interval_ms: int = option(
+        "transactionCheckInterval",
+        30_000,
+        "ms",
+        low=10,
+        help="time between two rounds of questions",
+        effect="transactions",
+    )
+    transaction_note_bytes_max: int = option(
+        "transactionOpMsgMaxSize",
+        4096,
+        "bytes",
+        low=32,
+        help="largest body of a record that notes ends of transactions",
+        effect="transactions",
+    )
+    transaction_note_interval_ms: int = option(
+        "transactionOpBatchInterval",
+        3000,
+        "ms",
+        low=1,
+        help="longest time from a commit to the record that notes it; a rollback is noted at once",
+        effect="transactions",
+    )
+
     # Reading.
     slave_reads: bool = option(
         "slaveReadEnable",

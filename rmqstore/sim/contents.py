@@ -24,8 +24,8 @@ class Content:
 
     @property
     def key(self) -> str:
-        """The unique key."""
-        return self.properties["UNIQ_KEY"]
+        """The unique key, which records of a broker's own do not have."""
+        return self.properties.get("UNIQ_KEY", "")
 
     @property
     def words(self) -> tuple[str, ...]:

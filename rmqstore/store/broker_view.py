@@ -37,7 +37,8 @@ class BrokerView:
         self.put = store._put_encoded
         """Appends one message and returns its Receipt: topic, body, text of the properties, and by
         name queue, flag, sys_flag, born_timestamp, born_host (address and port as a record holds
-        them), reconsume_times. Nothing is awaited. Raises as Store.put."""
+        them), reconsume_times, and prepared_transaction_offset where it is not 0. Nothing is
+        awaited. Raises as Store.put."""
         self.put_batch = store._put_encoded_batch
         """Appends the messages of a batch and returns their Receipts: topic, batch, their number,
         and by name as `put` but the flag, and `appended`, a text of properties that each message

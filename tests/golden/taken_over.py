@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import tarfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerConfig
+from rmqstore.net.identity_log import IdentityLog
+from rmqstore.net.runtime import LoopRuntime
+from rmqstore.remoting.client import RemotingClient
 from tests.golden import DIRECTORY
 
 ENDINGS = ("clean", "killed")
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+TIMER = "rmq_sys_wheel_timer"
 
 
 class TakenOver:
@@ -23,6 +30,7 @@ class TakenOver:
         manifest = json.loads((directory / "manifest.json").read_text())
         self.directory = directory
         self.messages: list[dict[str, Any]] = manifest["messages"]
+        self.facts: dict[str, Any] = manifest.get("facts", {})
         self.ended_ms: int = manifest["ended_ms"]
         file = directory / "broker.conf"
         text = file.read_text().replace("@DIR@", str(directory))
@@ -34,3 +42,29 @@ class TakenOver:
         """Return what the broker of Java did after the restart, of some kinds of events."""
         lines = (self.directory / "expected.jsonl").read_text().splitlines()
         return [each for each in map(json.loads, lines) if each["event"] in events]
+
+
+class ShiftedRuntime(LoopRuntime):
+    """A runtime whose wall clock a test sets ahead."""
+
+    def __init__(self, wall_ms: int) -> None:
+        super().__init__("broker", log=IdentityLog("rmqstore.broker"), client=RemotingClient())
+        self._ahead_ms = 0
+        self.set_wall(wall_ms)
+
+    def set_wall(self, wall_ms: int) -> None:
+        """Have this time of day."""
+        self._ahead_ms = wall_ms - super().wall_ms()
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._ahead_ms
+
+
+def copies(broker: Broker) -> Counter[tuple[str, str, int]]:
+    """Return how many messages topics have, by unique key, topic and queue."""
+    records = broker.store.store.scan_log()
+    return Counter(
+        (each.unique_key or "", each.topic, each.queue)
+        for each in records
+        if each.topic not in (SCHEDULE, TIMER)
+    )

@@ -6,50 +6,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqstore.broker.node import Broker
-from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.runtime import LoopRuntime
-from rmqstore.remoting.client import RemotingClient
 from tests.golden import RELEASES
-from tests.golden.taken_over import ENDINGS, TakenOver
+from tests.golden.taken_over import ENDINGS, ShiftedRuntime, TakenOver, copies
 from tests.support.loops import on_loop
 from tests.support.waiting import until
 
-SCHEDULE = "SCHEDULE_TOPIC_XXXX"
-TIMER = "rmq_sys_wheel_timer"
 HOUR_MS = 3_600_000
-
-
-def copies(broker: Broker) -> Counter[tuple[str, str, int]]:
-    """Return how many messages topics have, by unique key, topic and queue."""
-    records = broker.store.store.scan_log()
-    return Counter(
-        (each.unique_key or "", each.topic, each.queue)
-        for each in records
-        if each.topic not in (SCHEDULE, TIMER)
-    )
-
-
-class ShiftedRuntime(LoopRuntime):
-    """A runtime whose wall clock a test sets ahead."""
-
-    def __init__(self, wall_ms: int) -> None:
-        super().__init__("broker", log=IdentityLog("rmqstore.broker"), client=RemotingClient())
-        self._ahead_ms = 0
-        self.set_wall(wall_ms)
-
-    def set_wall(self, wall_ms: int) -> None:
-        """Have this time of day."""
-        self._ahead_ms = wall_ms - super().wall_ms()
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self._ahead_ms
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -79,10 +79,11 @@ async def test_message_without_a_unique_key_gets_one_and_a_queue_when_it_names_n
 
 REFUSED = [
     ({"DELAY": "x"}, {}, ResponseCode.MESSAGE_ILLEGAL, "delay level"),
-    ({"TRAN_MSG": "true"}, {}, ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
+    ({"TRAN_MSG": "true", "TIMER_DELAY_MS": "x"}, {}, ResponseCode.MESSAGE_ILLEGAL, "timer"),
     ({"__LITE_TOPIC": "chat-1"}, {}, ResponseCode.MESSAGE_ILLEGAL, "light messages"),
     ({"KEYS": "k"}, {"topic": "compacted"}, ResponseCode.MESSAGE_ILLEGAL, "compacted messages"),
-    ({}, {"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "transactional messages"),
+    ({}, {"sys_flag": 8}, ResponseCode.MESSAGE_ILLEGAL, "ends a transaction"),
+    ({"DELAY": "1"}, {"sys_flag": 12}, ResponseCode.MESSAGE_ILLEGAL, "ends a transaction"),
     ({}, {"sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
     ({"INNER_NUM": "2"}, {}, ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
     ({"a": "\0"}, {}, ResponseCode.MESSAGE_ILLEGAL, "0 byte"),
@@ -231,7 +232,6 @@ async def test_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None:
 
 
 SERVICES = [
-    RequestCode.END_TRANSACTION,
     RequestCode.POP_MESSAGE,
 ]
 

@@ -104,7 +104,7 @@ def test_message_without_queue_and_key_gets_both(core: Core) -> None:
     ("changes", "code", "remark"),
     [
         ({"queue": 4}, ResponseCode.INVALID_PARAMETER, "queueId"),
-        ({"sys_flag": 0x4}, ResponseCode.MESSAGE_ILLEGAL, "transactional"),
+        ({"sys_flag": 0x8}, ResponseCode.MESSAGE_ILLEGAL, "ends a transaction"),
         ({"sys_flag": 0x80}, ResponseCode.MESSAGE_ILLEGAL, "inner batch"),
         ({"properties": {"DELAY": "x"}}, ResponseCode.MESSAGE_ILLEGAL, "delay level"),
         ({"properties": {"a": "\0"}}, ResponseCode.MESSAGE_ILLEGAL, "0 byte"),

@@ -20,7 +20,7 @@ from rmqstore.remoting.headers.send import (
 )
 from rmqstore.remoting.requests import Call, Handler
 
-__all__ = ["SendCall", "SendRequests", "message_of", "place_fields"]
+__all__ = ["SendCall", "SendRequests", "message_of", "place_fields", "put_failure"]
 
 _CODES: Mapping[str, ResponseCode] = {
     PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -63,7 +63,7 @@ class SendRequests:
         try:
             found = self._operation.send(message)
         except PutError as error:
-            return _failure(request, error)
+            return put_failure(request, error)
         return _answer(request, found) if isinstance(found, Sent) else _finished(request, found)
 
 
@@ -71,6 +71,7 @@ def message_of(call: SendCall, *, is_batch: bool) -> ClientMessage:
     """Return the message of a send."""
     header, peer = call.header, call.peer
     return ClientMessage(
+        group=header.producer_group,
         topic=header.topic,
         body=call.body,
         properties=decode_properties(header.properties or ""),
@@ -92,11 +93,11 @@ async def _finished(request: Frame, found: Coroutine[Any, Any, Sent]) -> Frame:
     try:
         return _answer(request, await found)
     except PutError as error:
-        return _failure(request, error)
+        return put_failure(request, error)
 
 
-def _failure(request: Frame, error: PutError) -> Frame:
-    """Returns the answer to a put that stored nothing, as far as is known."""
+def put_failure(request: Frame, error: PutError) -> Frame:
+    """Return the answer to a put that stored nothing, as far as is known."""
     remark = str(error)
     if error.status == PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
         remark = f"{_NOT_ENOUGH}: {remark}"

@@ -11,7 +11,15 @@ from rmqstore.permissions import PERM_INHERIT, PERM_READ_WRITE
 from rmqstore.remoting.bodies.topic_config import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import TopicConfig
-from rmqstore.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqstore.topic_names import (
+    DLQ_PREFIX,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    NOTE_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 
 __all__ = [
     "TEMPLATE_TOPIC",
@@ -19,6 +27,7 @@ __all__ = [
     "alter_attributes",
     "check_name",
     "dead_letter_topic",
+    "given_up_topic",
     "is_system",
     "made_by_sending",
     "parse_attributes",
@@ -39,9 +48,9 @@ _GROUP_TOPIC_SIZE_MAX = 255
 _NOT_FOR_SENDING = frozenset(
     {
         SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        HALF_TOPIC,
+        NOTE_TOPIC,
+        GIVEN_UP_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
     }
@@ -122,9 +131,14 @@ class SystemTopics:
         yield _topic(f"{self.cluster_name}_REPLY_TOPIC", 1)
         yield _topic(f"rmq_sys_REVIVE_LOG_{self.cluster_name}", 8)
         yield _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{self.broker_name}", 1, PERM_INHERIT)
-        yield _topic("RMQ_SYS_TRANS_HALF_TOPIC", 1)
-        yield _topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1)
+        yield _topic(HALF_TOPIC, 1)
+        yield _topic(NOTE_TOPIC, 1)
         yield _topic(TIMER_TOPIC, 1)
+
+
+def given_up_topic() -> TopicConfig:
+    """Return the topic of half messages that are given up."""
+    return _topic(GIVEN_UP_TOPIC, 1)
 
 
 def retry_topic(group: str, queue_count: int, *, order: bool = False) -> TopicConfig:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Protocol, cast
+from typing import Protocol
 
-from rmqstore._native.core import Receipt
 from rmqstore.broker.operations.core import Core, ViewOf
-from rmqstore.broker.operations.records import StoredMessage, copied
-from rmqstore.errors import MessageRejected, PutError
-from rmqstore.message import Durability
+from rmqstore.broker.operations.records import StoredMessage, appended, copied
+from rmqstore.errors import MessageRejected
 
-__all__ = ["Deliverer", "WaitingMessage", "queue_number"]
-
-_QUEUES_MAX = 65_536
-"""Queues of a topic in a store of this library."""
+__all__ = ["Deliverer", "WaitingMessage"]
 
 
 class WaitingMessage(StoredMessage, Protocol):
@@ -72,19 +66,4 @@ class Deliverer:
     ) -> int:
         times = record.reconsume_times
         put = copied(self._view(), record, topic, queue, properties, reconsume_times=times)
-        try:
-            appended = self._core.store.append(put, Durability.MEMORY)
-            receipt = await appended if isinstance(appended, Coroutine) else appended
-        except PutError as error:
-            # A message that is in the log is no failure, whatever a fail-over makes of it.
-            if error.receipt is None:
-                raise
-            receipt = cast("Receipt", error.receipt)
-        self._core.traffic.stored(topic, 1, receipt.size)
-        return receipt.end_offset
-
-
-def queue_number(text: str | None) -> int:
-    """Return the queue that a property names, 0 where it names none."""
-    number = int(text) if text is not None and text.isdecimal() else 0
-    return number if number < _QUEUES_MAX else 0
+        return (await appended(self._core, put)).end_offset

@@ -14,9 +14,9 @@ from rmqstore.errors import RemotingFrameError, RequestRefused
 from rmqstore.message import Durability, SysFlag, decode_properties
 from rmqstore.remoting.bodies.batch import batch_properties
 from rmqstore.remoting.codes import ResponseCode
-from rmqstore.store.delay import DELAY, schedule
+from rmqstore.store.delay import DELAY, REAL_QUEUE, REAL_TOPIC, schedule
 from rmqstore.store.metadata import TopicConfig
-from rmqstore.topic_names import RETRY_PREFIX
+from rmqstore.topic_names import HALF_TOPIC, RETRY_PREFIX
 
 __all__ = [
     "CRC",
@@ -27,6 +27,7 @@ __all__ = [
     "durability_of",
     "illegal",
     "ordinary_flag",
+    "prepared",
     "refuse_kind_of_topic",
     "refuse_later",
     "refuse_services",
@@ -53,8 +54,15 @@ DELAY_ORIGIN = "DELAY_ORIGIN"
 """Property of a delivered message: "LEVEL-OFFSET", its place in SCHEDULE_TOPIC_XXXX. It is an
 addition of this library."""
 _LEVEL = re.compile(r"[+-]?[0-9]{1,9}")
+_HALF = "TRAN_MSG"
+"""Property of a half message, and of its records."""
+_HALF_RECORD = (
+    "TRANSACTION_CHECK_TIMES",
+    "TRAN_PREPARED_QUEUE_OFFSET",
+    "HALF_ORIGIN",
+)
+"""Properties that the broker writes to half messages, which a message that is forwarded has too."""
 _OTHER_SERVICES = {
-    "TRAN_MSG": "transactional",
     "__LITE_TOPIC": "light",
 }
 """Properties of messages for services that this broker does not have, and the kind of message."""
@@ -69,9 +77,13 @@ _NUMBER = re.compile("[0-9]{1,10}")
 _ORDERED = "__SHARDINGKEY"
 LATER = frozenset({DELAY, *TIMED})
 """Properties of messages that are delivered later."""
-_LOOKED_AT = frozenset({*_OTHER_SERVICES, INNER, CRC, _POP_CHECK, DELAY_ORIGIN, TIMER_ORIGIN})
+_LOOKED_AT = frozenset(
+    {*_OTHER_SERVICES, _HALF, INNER, CRC, _POP_CHECK, DELAY_ORIGIN, TIMER_ORIGIN}
+)
 """Properties that an ordinary message does not have."""
-_LOOKED_AT_IN_BATCHES = tuple(name.encode() for name in (*_OTHER_SERVICES, *LATER, INNER, CRC))
+_LOOKED_AT_IN_BATCHES = tuple(
+    name.encode() for name in (*_OTHER_SERVICES, _HALF, *LATER, INNER, CRC)
+)
 
 
 def durability_of(properties: Mapping[str, str]) -> Durability | None:
@@ -119,30 +131,63 @@ def taken_priority(properties: dict[str, str]) -> int | None:
     return int(text)
 
 
-def refuse_kind_of_topic(sys_flag: int, topic: TopicConfig) -> None:
-    """Raise RequestRefused (MESSAGE_ILLEGAL) for a half message, and for a compacted topic."""
-    if sys_flag & _TRANSACTION_FLAGS:
-        raise _not_served("transactional", "sysFlag")
+def refuse_kind_of_topic(topic: TopicConfig) -> None:
+    """Raise RequestRefused (MESSAGE_ILLEGAL) for a compacted topic."""
     if topic.attributes.get("cleanup.policy") == "COMPACTION":
         raise _not_served("compacted", "cleanup.policy of the topic")
 
 
-def taken_as_single(sys_flag: int, properties: dict[str, str]) -> None:
-    """Check a message that is not a batch, and remove properties that are not stored. Raises
-    RequestRefused (MESSAGE_ILLEGAL)."""
-    if not _LOOKED_AT.isdisjoint(properties):
+def taken_as_single(sys_flag: int, properties: dict[str, str], reconsume_times: int) -> bool:
+    """Check a message that is not a batch, and remove properties that are not stored; return
+    whether it is a half message. Raises RequestRefused (MESSAGE_ILLEGAL)."""
+    is_half = False
+    if sys_flag & _TRANSACTION_FLAGS or not _LOOKED_AT.isdisjoint(properties):
         refuse_services(properties)
         properties.pop(CRC, None)
         properties.pop(_POP_CHECK, None)
         properties.pop(DELAY_ORIGIN, None)
         properties.pop(TIMER_ORIGIN, None)
+        is_half = _is_half(sys_flag, properties, reconsume_times)
     if sys_flag & _INNER_FLAGS or INNER in properties:
         raise illegal("an inner batch is sent with SEND_BATCH_MESSAGE (320), not by itself")
+    return is_half
 
 
-def checked_batch(topic: str, body: bytes) -> int:
+def _is_half(sys_flag: int, properties: Mapping[str, str], reconsume_times: int) -> bool:
+    """Returns whether a message is a half message, by its property or its flag. One that a consumer
+    sends again with a delay was committed before, as in RocketMQ."""
+    kind = sys_flag & _TRANSACTION_FLAGS
+    if kind not in (0, SysFlag.TRANSACTION_PREPARED):
+        raise illegal(
+            f"sysFlag {sys_flag:#x} ends a transaction; send END_TRANSACTION (37) for that"
+        )
+    if reconsume_times > 0 and properties.get(DELAY, "0") != "0":
+        return False
+    return kind != 0 or _has_half_property(properties)
+
+
+def _has_half_property(properties: Mapping[str, str]) -> bool:
+    return properties.get(_HALF, "").lower() == "true"
+
+
+def prepared(topic: str, queue: int, properties: dict[str, str], group: str) -> tuple[str, int]:
+    """Return topic and queue where a half message waits for the end of its transaction, whose
+    *properties* then say where it belongs; *group* is that of its producer. A delay counts from the
+    commit on."""
+    for name in _HALF_RECORD:
+        properties.pop(name, None)
+    properties.setdefault("PGROUP", group)
+    properties[_HALF] = "true"
+    properties["__transactionId__"] = properties["UNIQ_KEY"]
+    properties[REAL_TOPIC], properties[REAL_QUEUE] = topic, str(queue)
+    return HALF_TOPIC, 0
+
+
+def checked_batch(topic: str, body: bytes, sys_flag: int) -> int:
     """Return the number of messages of a batch that may be stored. Raises RequestRefused
     (MESSAGE_ILLEGAL)."""
+    if sys_flag & _TRANSACTION_FLAGS:
+        raise _half_in_batch("sysFlag")
     if len(topic) > _TOPIC_SIZE_MAX:
         raise illegal(f"message topic length too long {len(topic)}")
     if topic.startswith(RETRY_PREFIX):
@@ -171,6 +216,8 @@ def _refuse_in_batch(text: bytes) -> None:
         return
     found = decode_properties(text.decode("utf-8", "replace"))
     refuse_services(found)
+    if _has_half_property(found):
+        raise _half_in_batch(f"property {_HALF}")
     refuse_later(found)
     if INNER in found or CRC in found:
         raise illegal(f"properties in the batch hold {INNER} or {CRC}, which the store makes")
@@ -189,12 +236,15 @@ def refuse_later(properties: Mapping[str, str]) -> None:
 def refuse_services(properties: Mapping[str, str]) -> None:
     """Raise RequestRefused (MESSAGE_ILLEGAL) for a property that asks for a missing service."""
     for name, kind in _OTHER_SERVICES.items():
-        value = properties.get(name)
-        if value is None:
-            continue
-        if name == "TRAN_MSG" and value.lower() != "true":
-            continue
-        raise _not_served(kind, f"property {name}")
+        if name in properties:
+            raise _not_served(kind, f"property {name}")
+
+
+def _half_in_batch(sign: str) -> RequestRefused:
+    return illegal(
+        f"a batch takes no transactional messages ({sign}), and none of its messages was stored; "
+        "send them one by one"
+    )
 
 
 def _not_served(kind: str, sign: str) -> RequestRefused:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache, partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from rmqstore._native.core import Receipt
+from rmqstore.broker.operations.core import Core
 from rmqstore.broker.operations.message_rules import CRC, illegal, ordinary_flag
+from rmqstore.errors import PutError
+from rmqstore.message import Durability, SysFlag
 from rmqstore.net.addresses import Address
 from rmqstore.store.broker_view import BrokerView
 
-__all__ = ["StoredMessage", "copied", "packed_host", "property_text"]
+__all__ = ["StoredMessage", "appended", "copied", "packed_host", "property_text", "queue_named"]
 
 _PORT = struct.Struct(">I")
+_QUEUES_MAX = 65_536
+"""Queues of a topic in a store of this library."""
 
 
 class StoredMessage(Protocol):
@@ -62,11 +67,16 @@ def copied(
     properties: dict[str, str],
     *,
     reconsume_times: int,
+    committed: int | None = None,
 ) -> Callable[[], Receipt]:
     """Return the call that appends a copy of *record* to a queue, with *properties*, and returns
-    its receipt."""
+    its receipt. *committed*: the copy is the committed message of the half message at this physical
+    offset."""
     properties.pop(CRC, None)
     text = _text(properties).replace("\0", "")
+    more, flag = {}, ordinary_flag(record.sys_flag)
+    if committed is not None:
+        more, flag = {"prepared_transaction_offset": committed}, flag | SysFlag.TRANSACTION_COMMIT
     return partial(
         view.put,
         topic,
@@ -75,11 +85,36 @@ def copied(
         text.encode("utf-8", "surrogateescape"),
         queue=queue,
         flag=record.flag,
-        sys_flag=ordinary_flag(record.sys_flag),
+        sys_flag=flag,
         born_timestamp=record.born_timestamp,
         born_host=packed_host(record.born_host),
         reconsume_times=reconsume_times,
+        **more,
     )
+
+
+async def appended(core: Core, put: Callable[[], Receipt]) -> Receipt:
+    """Append a record of the broker's own, without waiting for disk and replicas; return its
+    receipt.
+
+    A record that is in the log is no failure, whatever a fail-over makes of it: it is not to be
+    put again. Raises as *put*.
+    """
+    try:
+        found = core.store.append(put, Durability.MEMORY)
+        receipt = await found if isinstance(found, Coroutine) else found
+    except PutError as error:
+        if error.receipt is None:
+            raise
+        receipt = cast("Receipt", error.receipt)
+    core.traffic.stored(receipt.topic, 1, receipt.size)
+    return receipt
+
+
+def queue_named(text: str | None) -> int:
+    """Return the queue that a property names, 0 where it names none."""
+    number = int(text) if text is not None and text.isdecimal() and len(text) < 10 else 0
+    return number if number < _QUEUES_MAX else 0
 
 
 @lru_cache(maxsize=4096)

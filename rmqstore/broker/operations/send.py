@@ -19,12 +19,11 @@ from rmqstore.broker.operations.core import Core, ViewOf, refuse_other_than_mast
 from rmqstore.broker.operations.message_rules import (
     CRC,
     INNER,
-    LATER,
     checked_batch,
     durability_of,
+    prepared,
     refuse_kind_of_topic,
     refuse_services,
-    scheduled,
     stored_flag,
     taken_as_single,
     taken_priority,
@@ -36,7 +35,8 @@ from rmqstore.broker.operations.timer_deletions import (
     Wheel,
     too_late,
 )
-from rmqstore.broker.operations.timer_rules import DELETES, DELIVER_MS, OUT_MS, TIMED, TimerRules
+from rmqstore.broker.operations.timer_rules import DELETES, DELIVER_MS, OUT_MS, TIMED
+from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.errors import PutError, RequestRefused, StoreClosedError
 from rmqstore.message import Durability, PutStatus, SysFlag, unique_key
 from rmqstore.net.addresses import Address
@@ -65,6 +65,8 @@ class ClientMessage:
     """A message of a producer, or a batch of its messages. The operation changes nothing of it; it
     is not frozen, because that triples the time to make one, and each put makes one."""
 
+    group: str = ""
+    """The producer group, which half messages need."""
     topic: str
     body: bytes
     """Of a batch, its messages one after the other, as clients encode them."""
@@ -114,16 +116,9 @@ class SendOperation:
         """*wheel* is that of timer messages, where there is one."""
         self._core = core
         self._view = ViewOf(core)
-        self._timers = TimerRules(
-            is_enabled=core.config.timers,
-            precision_ms=core.config.timer_precision_ms,
-            delay_max_s=core.config.timer_delay_max_s,
-            slot_messages_max=core.config.timer_slot_messages_max,
-            count_of=(lambda _: 0) if wheel is None else wheel.slot_count,
-        )
+        self._waiting = WaitingPlaces(core, wheel)
         self._wheel = wheel
         self._targets = TimerTargets(core)
-        self._levels = len(core.config.store.delay_levels_ms)
 
     def send(self, message: ClientMessage) -> _Found:
         """Store a message or a batch; return the result, or a coroutine that returns it once the
@@ -229,24 +224,18 @@ class SendOperation:
                 "queues",
                 code=ResponseCode.INVALID_PARAMETER,
             )
-        refuse_kind_of_topic(message.sys_flag, topic)
+        refuse_kind_of_topic(topic)
 
     # -- One message.
 
     def _put_one(
         self, message: ClientMessage, topic: TopicConfig, queue: int, properties: dict[str, str]
     ) -> _Found:
-        taken_as_single(message.sys_flag, properties)
+        is_half = taken_as_single(message.sys_flag, properties, message.reconsume_times)
         key = properties.get("UNIQ_KEY")
         if key is None:
             key = properties["UNIQ_KEY"] = unique_key()
-        later = None
-        if not LATER.isdisjoint(properties):
-            now_ms = self._core.runtime.wall_ms()
-            later = self._timers.timed(topic.name, queue, properties, now_ms) or scheduled(
-                topic.name, queue, properties, self._levels
-            )
-        name, number = later or (topic.name, queue)
+        name, number = self._place_of(message, topic.name, queue, properties, is_half=is_half)
         handle = self._handle_of(topic.name, key, properties) if name == TIMER_TOPIC else None
         put = partial(
             self._view().put,
@@ -271,6 +260,27 @@ class SendOperation:
         due_ms = int(properties[OUT_MS]) + 1
         return str(RecallHandle(topic, self._core.config.name, due_ms, key))
 
+    def _place_of(
+        self,
+        message: ClientMessage,
+        topic: str,
+        queue: int,
+        properties: dict[str, str],
+        *,
+        is_half: bool,
+    ) -> tuple[str, int]:
+        """Returns topic and queue where a message waits, or its own."""
+        if is_half:
+            config = self._core.config
+            if config.rejects_transactions:
+                raise _forbidden(
+                    f"the broker[{config.host}] sending transaction message is forbidden"
+                )
+            # A time counts from the commit on; one that is wrong is refused before.
+            self._waiting.place_of(topic, queue, dict(properties))
+            return prepared(topic, queue, properties, message.group)
+        return self._waiting.place_of(topic, queue, properties) or (topic, queue)
+
     def _text_of(self, properties: dict[str, str]) -> bytes:
         """Returns the text of the properties with those of the broker."""
         properties["MSG_REGION"] = REGION
@@ -283,7 +293,7 @@ class SendOperation:
     def _put_batch(
         self, message: ClientMessage, topic: TopicConfig, queue: int, properties: dict[str, str]
     ) -> _Found:
-        count = checked_batch(topic.name, message.body)
+        count = checked_batch(topic.name, message.body, message.sys_flag)
         refuse_services(properties)
 
         key = properties.get("UNIQ_KEY")

@@ -7,8 +7,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from rmqstore.broker.delays import Deliveries, Level, Origin, Unit, made_since
 from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.operations.core import Core, ViewOf
-from rmqstore.broker.operations.deliveries import Deliverer, WaitingMessage, queue_number
+from rmqstore.broker.operations.deliveries import Deliverer, WaitingMessage
 from rmqstore.broker.operations.message_rules import DELAY_ORIGIN
+from rmqstore.broker.operations.records import queue_named
 from rmqstore.broker.services.service import Service
 from rmqstore.errors import CorruptionError, StoreError
 from rmqstore.net.metrics import Family, counter, gauge
@@ -260,7 +261,7 @@ class DelayedMessages(Service):
     async def _put(self, origin: Origin, record: WaitingMessage) -> int:
         """Appends the copy of a delayed message; returns its end in the log."""
         properties = record.properties
-        topic, queue = properties[REAL_TOPIC], queue_number(properties.get(REAL_QUEUE))
+        topic, queue = properties[REAL_TOPIC], queue_named(properties.get(REAL_QUEUE))
         named = (DELAY_ORIGIN, str(origin))
         return await self._deliverer.deliver(record, topic, queue, properties, origin=named)
 

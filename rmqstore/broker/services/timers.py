@@ -9,7 +9,8 @@ from typing import Any
 from rmqstore._native.core import TimerIndex
 from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.operations.core import Core, ViewOf
-from rmqstore.broker.operations.deliveries import Deliverer, WaitingMessage, queue_number
+from rmqstore.broker.operations.deliveries import Deliverer, WaitingMessage
+from rmqstore.broker.operations.records import queue_named
 from rmqstore.broker.operations.timer_rules import DELETES, TIMER_ORIGIN
 from rmqstore.broker.services.service import Service
 from rmqstore.broker.timers import Deletions, Timers, due_ms_of, made_since
@@ -375,10 +376,10 @@ class TimerMessages(Service):
             return 1
         if not is_rolled and deletions.holds(properties):
             return 0
-        topic, queue = properties[REAL_TOPIC], queue_number(properties.get(REAL_QUEUE))
+        topic, queue = properties[REAL_TOPIC], queue_named(properties.get(REAL_QUEUE))
         if is_rolled:
             topic, queue = TIMER_TOPIC, 0
-            properties[_ROLLS] = str(queue_number(properties.get(_ROLLS)) + 1)
+            properties[_ROLLS] = str(queue_named(properties.get(_ROLLS)) + 1)
         else:
             properties[_ENTERED] = str(record.store_timestamp)
             properties[_LEFT] = str(self._core.runtime.wall_ms())

@@ -16,7 +16,7 @@ from rmqstore.compression import decompress
 from rmqstore.errors import RemotingFrameError, StoreError
 from rmqstore.message import SysFlag, decode_properties, message_id, split_keys
 
-__all__ = ["StoredMessage", "decode_messages"]
+__all__ = ["StoredMessage", "decode_messages", "moved"]
 
 _MAGIC_V1, _MAGIC_V2 = 0xDAA320A7, 0xDAA320AB
 _HEAD = struct.Struct(">iIiiiqqiq")
@@ -118,6 +118,21 @@ def _decode(data: memoryview) -> tuple[StoredMessage, int]:
         properties=decode_properties(properties.decode("utf-8", "replace")),
     )
     return message, size
+
+
+def moved(record: bytes, topic: str, queue_id: int) -> bytes:
+    """Return the bytes of a *record* with another topic, of 127 bytes at most, and queue."""
+    _, magic, crc, _, *rest = _HEAD.unpack_from(record)
+    sys_flag = rest[3]
+    flags = (SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6)
+    hosts_size = sum(20 if sys_flag & flag else 8 for flag in flags)
+    _, at = _sized(memoryview(record), _HEAD.size + hosts_size + 8 + _MIDDLE.size, ">i")
+    length = ">H" if magic == _MAGIC_V2 else ">B"
+    _, end = _sized(memoryview(record), at, length)
+
+    name = topic.encode()
+    tail = record[_HEAD.size : at] + struct.pack(length, len(name)) + name + record[end:]
+    return _HEAD.pack(_HEAD.size + len(tail), magic, crc, queue_id, *rest) + tail
 
 
 def _host(data: memoryview, at: int, *, is_v6: bool) -> tuple[tuple[str, int], int]:
