@@ -431,6 +431,43 @@ async def test_message_of_a_producer_that_is_away_is_not_given_up(tmp_path: Path
         assert [each.stored_body for _, each in producer.questions] == [b"away"]
 
 
+@on_loop
+async def test_message_without_room_for_the_count_of_questions_is_asked_about(
+    tmp_path: Path,
+) -> None:
+    producer = Producer()
+    config = broker_config(tmp_path, **ASKING)
+    async with Broker(config) as broker, producer.client as client:
+        await half(client, broker)
+        [waiting] = await arrived(broker, HALF)
+        room = 32_767 - len(waiting.properties_text) - len("p\x01\x02") - 5
+        await half(client, broker, properties={"p": "x" * room}, body=b"large")
+        await call(client, broker, heartbeat("c1"))
+        records = await arrived(broker, GIVEN_UP, 2)
+        assert sorted(each.body for each in records) == [b"large", b"x"]
+        asked = [each.stored_body for _, each in producer.questions]
+        assert (asked.count(b"large"), asked.count(b"x")) == (3, 3)
+
+
+@on_loop
+async def test_half_message_whose_topic_is_lost_is_given_up_and_holds_up_no_other(
+    tmp_path: Path,
+) -> None:
+    """RocketMQ writes over the topic of a half message with a delay level."""
+    producer = Producer(COMMIT)
+    config = broker_config(tmp_path, **ASKING)
+    async with Broker(config) as broker, producer.client as client:
+        properties = {"TRAN_MSG": "true", "PGROUP": "pg", "REAL_TOPIC": HALF, "REAL_QID": "0"}
+        lost = broker.store.store.put(HALF, b"lost", properties=properties)
+        await half(client, broker)
+        code, remark = await ended(client, broker, (0, lost.physical_offset), COMMIT)
+        assert (code, "which topic" in remark) == (ResponseCode.SYSTEM_ERROR, True)
+        await call(client, broker, heartbeat("c1"))
+        await arrived(broker, "T")
+        [record] = await arrived(broker, GIVEN_UP)
+        assert record.body == b"lost"
+
+
 async def until_rounds(broker: Broker, count: int) -> None:
     """Return after *count* rounds of questions."""
     await broker.runtime.sleep(count * broker.config.transaction_check_interval_ms / 1000)

@@ -8,16 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqstore.broker.transactions import (
-    Action,
-    Half,
-    Key,
-    Limits,
-    Progress,
-    Transactions,
-    ended_since,
-    offsets_of,
-)
+from rmqstore.broker.half_messages import Half, Key, Progress, ended_since, offsets_of
+from rmqstore.broker.transactions import Action, Limits, Transactions
 
 LIMITS = Limits(timeout_ms=6000, times_max=3, reserved_ms=3_600_000)
 BEGIN = Progress(0, 0, 0)
@@ -255,6 +247,15 @@ def test_oldest_message_is_put_back_where_too_many_wait_to_be_counted() -> None:
     put_back(found, oldest, 10_010, times=0)
     assert found.offset == 10_010
     assert due(found, 10_000) == []
+
+
+def test_message_that_cannot_be_put_back_is_given_up_after_its_questions() -> None:
+    found = read(half(0))
+    last = half(0)
+    for times in range(3):
+        assert due(found, 10_000) == [(0, Action.ASK)]
+        last = found.asked(last, times + 1)
+    assert due(found, 10_000) == [(0, Action.GIVE_UP)]
 
 
 # -- notes

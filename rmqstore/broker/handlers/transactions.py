@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from rmqstore._native.core import Record
 from rmqstore.broker.context import Context
+from rmqstore.broker.half_messages import Half
 from rmqstore.broker.handlers.send import put_failure
 from rmqstore.broker.operations.transactions import (
     Decision,
@@ -13,7 +14,6 @@ from rmqstore.broker.operations.transactions import (
     TransactionOperations,
 )
 from rmqstore.broker.operations.waiting import WaitingPlaces
-from rmqstore.broker.transactions import Half
 from rmqstore.errors import PutError
 from rmqstore.remoting.bodies.messages import moved
 from rmqstore.remoting.codes import RequestCode, ResponseCode

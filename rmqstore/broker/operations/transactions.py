@@ -8,18 +8,18 @@ from enum import Enum
 from typing import Protocol
 
 from rmqstore._native.core import Record
-from rmqstore.broker.operations.core import Core, ViewOf
-from rmqstore.broker.operations.lookups import LookupOperations
-from rmqstore.broker.operations.records import appended, copied, queue_named
-from rmqstore.broker.operations.waiting import WaitingPlaces
-from rmqstore.broker.transactions import (
+from rmqstore.broker.half_messages import (
     CHECK_TIMES,
     HALF_ORIGIN,
     PREPARED_AT,
     PRODUCER_GROUP,
     Half,
-    Transactions,
 )
+from rmqstore.broker.operations.core import Core, ViewOf
+from rmqstore.broker.operations.lookups import LookupOperations
+from rmqstore.broker.operations.records import appended, copied, queue_named
+from rmqstore.broker.operations.waiting import WaitingPlaces
+from rmqstore.broker.transactions import Transactions
 from rmqstore.errors import (
     ArgumentError,
     CorruptionError,
@@ -32,7 +32,7 @@ from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.delay import REAL_QUEUE, REAL_TOPIC
 from rmqstore.topic_names import GIVEN_UP_TOPIC, HALF_TOPIC
 
-__all__ = ["Decision", "End", "TransactionBook", "TransactionOperations", "place_of"]
+__all__ = ["Decision", "End", "TransactionBook", "TransactionOperations", "has_place", "place_of"]
 
 _ENDING_S, _ENDING_LOOK_S = 3.0, 0.01
 """Longest wait for another end of the same transaction."""
@@ -183,12 +183,17 @@ class TransactionOperations:
         await appended(self._core, put)
 
 
+def has_place(properties: Mapping[str, str]) -> bool:
+    """Return whether a half message says which topic it belongs to. RocketMQ writes over the topic
+    of one with a delay level."""
+    return properties.get(REAL_TOPIC, "") not in ("", HALF_TOPIC)
+
+
 def place_of(properties: Mapping[str, str]) -> tuple[str, int]:
     """Return topic and queue that a half message belongs to. Raises RequestRefused."""
-    topic = properties.get(REAL_TOPIC)
-    if not topic:
+    if not has_place(properties):
         raise _failed("the half message does not say which topic it belongs to")
-    return topic, queue_named(properties.get(REAL_QUEUE))
+    return properties[REAL_TOPIC], queue_named(properties.get(REAL_QUEUE))
 
 
 def _failed(remark: str) -> RequestRefused:

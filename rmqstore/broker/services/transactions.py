@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.context import Context
+from rmqstore.broker.half_messages import Half
 from rmqstore.broker.handlers.transactions import TransactionRequests, question
 from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.metadata.topics import given_up_topic
-from rmqstore.broker.operations.core import ViewOf
-from rmqstore.broker.operations.records import appended, copied, packed_host, property_text
-from rmqstore.broker.operations.transactions import Decision, place_of
+from rmqstore.broker.operations.transactions import Decision, has_place, place_of
 from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.broker.services.service import Service
-from rmqstore.broker.transactions import (
-    CHECK_TIMES,
-    HALF_ORIGIN,
-    NOTE_TAG,
-    PREPARED_AT,
-    PROGRESS,
-    Action,
-    Half,
-    Limits,
-    Progress,
-    Transactions,
-    ended_since,
-    offsets_of,
-)
-from rmqstore.errors import CorruptionError, PutError, RequestRefused, StoreError
+from rmqstore.broker.services.transaction_log import TransactionLog
+from rmqstore.broker.transactions import Action, Limits, Transactions
+from rmqstore.errors import MessageRejected, PutError, RequestRefused, StoreError
 from rmqstore.net.metrics import Family, counter, gauge
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.requests import Handler, Peer
-from rmqstore.topic_names import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC
+from rmqstore.topic_names import GIVEN_UP_TOPIC
 
 __all__ = ["TransactionEnds"]
 
-_GROUP = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets show RocketMQ how far transactions have come."""
 _HOUR_MS = 3_600_000
 _BATCH = 64
 _DISPATCH_S = 0.01
@@ -53,7 +37,6 @@ _SETTLE_LOOK_S, _SETTLE_S = 0.05, 1.0
 """Looks at what is safe; the longest wait of the close for it."""
 _AGAIN_S = 0.1
 """Pause after a failure."""
-_NOTE_BORN_HOST = packed_host(("127.0.0.1", 0))
 
 
 class _Note:
@@ -72,7 +55,7 @@ class TransactionEnds(Service):
 
     def __init__(self, context: Context, clients: ClientTable, waiting: WaitingPlaces) -> None:
         self._core = context
-        self._view = ViewOf(context)
+        self._log = TransactionLog(context)
         self._clients = clients
         self._runtime = context.runtime
         self._tasks = self._runtime.tasks(self.name)
@@ -111,9 +94,7 @@ class TransactionEnds(Service):
 
     def metrics(self) -> Iterable[Family]:
         found = self._transactions
-        unread = (
-            0 if found is None else max(self._view().next_offset(HALF_TOPIC, 0) - found.next, 0)
-        )
+        unread = 0 if found is None else max(self._log.next_half - found.next, 0)
         undecided = 0 if found is None else found.count + unread
         yield gauge(
             "rmqstore_half_messages",
@@ -179,84 +160,10 @@ class TransactionEnds(Service):
         try:
             while store.dispatched_offset < end:
                 await self._runtime.sleep(_DISPATCH_S)
-            return await self._runtime.in_thread(self._read_log)
+            return await self._runtime.in_thread(self._log.read)
         except StoreError as error:
             self._core.log.error("transactions: cannot begin: %s", error)
             return None
-
-    def _read_log(self) -> Transactions:
-        start, end = self._bounds(HALF_TOPIC)
-        first_note, note_end = self._bounds(NOTE_TOPIC)
-        progress = self._progress(start, end, first_note, note_end)
-        notes = {
-            offset: offsets_of(record.body)
-            for offset in range(max(progress.note, first_note), note_end)
-            if (record := self._record(NOTE_TOPIC, offset)) is not None
-        }
-        noted = frozenset().union(*notes.values())
-        found = Transactions(progress, noted)
-        for offset, named in notes.items():
-            found.read_note(offset, named)
-
-        found.begins_at(start)
-        for offset in range(found.next, end):
-            if found.wants(offset):
-                self._take(found, offset, self._record(HALF_TOPIC, offset), noted)
-            else:
-                found.skip(offset)
-        self._prove(found)
-        return found
-
-    def _progress(self, start: int, end: int, first_note: int, note_end: int) -> Progress:
-        """Returns how far transactions have come by the last note, or, where RocketMQ wrote that
-        one, by its offsets. The note is in the own log with all that it counts; the offsets may
-        come from a master whose log had more."""
-        if first_note == note_end:
-            return Progress(start, first_note, 0)
-        last = self._record(NOTE_TOPIC, note_end - 1)
-        own = None if last is None else Progress.parse(last.properties.get(PROGRESS))
-        offsets = self._core.metadata.offsets
-        half = offsets.query(HALF_TOPIC, _GROUP, 0)
-        note = offsets.query(NOTE_TOPIC, _GROUP, 0)
-        if own is None and half is not None and note is not None:
-            if half <= end and note <= note_end:
-                return Progress(half, note, 0)
-        return own or Progress(start, first_note, 0)
-
-    def _prove(self, found: Transactions) -> None:
-        """Ends the transactions whose ends the log shows, although no note does."""
-        halves = {half.physical_offset: half for half in found}
-        for half in found:
-            # RocketMQ names the first record.
-            for unit in self._view().units(HALF_TOPIC, 0, half.first, 1):
-                if unit[0] == half.first:
-                    halves[unit[1]] = half
-        if not halves:
-            return
-        store = self._core.store.store
-        since = max(found.progress.log_offset, min(halves), store.start_offset)
-        for first in ended_since(store.scan_log(since, on_corrupt="skip"), halves):
-            found.proved(first)
-
-    def _bounds(self, topic: str) -> tuple[int, int]:
-        end = self._view().next_offset(topic, 0)
-        return self._view().bounds(topic, 0) or (end, end)
-
-    def _record(self, topic: str, offset: int) -> Any:
-        try:
-            return self._view().record_in(topic, 0, offset)
-        except CorruptionError as error:
-            self._core.log.error("message %d of %s is lost: %s", offset, topic, error)
-            return None
-
-    def _take(
-        self, found: Transactions, offset: int, record: Any, noted: frozenset[int] = frozenset()
-    ) -> None:
-        if record is None:
-            found.skip(offset)
-            found.passed(offset)
-        else:
-            found.found(Half.of(record), noted)
 
     # ---- notes
 
@@ -274,7 +181,7 @@ class TransactionEnds(Service):
         note, self._note = self._note, _Note(self._runtime.event())
         try:
             while found.unnoted or found.is_stale(self._core.store.store.end_offset):
-                await self._put_note(found)
+                await self._log.put_note(found)
         except StoreError as error:
             note.failure = error if isinstance(error, PutError) else None
             self._report(f"notes cannot be written: {error}")
@@ -282,35 +189,11 @@ class TransactionEnds(Service):
         note.event.set()
         self._settle(found)
 
-    async def _put_note(self, found: Transactions) -> None:
-        offsets = found.note_offsets(self._core.config.transaction_note_bytes_max)
-        at = self._view().next_offset(NOTE_TOPIC, 0)
-        progress = found.noting(offsets, at, self._core.store.store.end_offset)
-        properties = {"WAIT": "true", "TAGS": NOTE_TAG, PROGRESS: str(progress)}
-        receipt = await appended(
-            self._core,
-            partial(
-                self._view().put,
-                NOTE_TOPIC,
-                found.body_of(offsets),
-                property_text(properties),
-                queue=0,
-                flag=0,
-                sys_flag=0,
-                born_timestamp=self._runtime.wall_ms(),
-                born_host=_NOTE_BORN_HOST,
-                reconsume_times=0,
-            ),
-        )
-        found.noted(offsets, at, progress, receipt.end_offset)
-
     def _settle(self, found: Transactions) -> None:
         store = self._core.store.store
         progress = found.settle(min(store.flushed_offset, store.confirm_offset))
         if progress is not None:
-            offsets = self._core.metadata.offsets
-            offsets.commit(HALF_TOPIC, _GROUP, 0, progress.half)
-            offsets.commit(NOTE_TOPIC, _GROUP, 0, progress.note)
+            self._log.save(progress)
 
     async def _settled(self) -> None:
         """Returns when everything that is passed is noted, or soon after it is on the disk."""
@@ -351,18 +234,18 @@ class TransactionEnds(Service):
             peer = self._member_of(half.group) if action is Action.ASK else None
             if action is Action.ASK and peer is None and not found.holds_up(half, now_ms, limits):
                 continue
-            record = await self._runtime.in_thread(self._record, HALF_TOPIC, half.offset)
+            record = await self._runtime.in_thread(self._log.half_message, half.offset)
             if not found.begin_end(half, self._core.store.store.end_offset):
                 continue
             is_decided = False
             try:
                 if record is None:
                     is_decided = True
-                elif action is Action.GIVE_UP:
+                elif action is Action.GIVE_UP or not has_place(record.properties):
                     await self._give_up(half, record)
                     is_decided = True
                 else:
-                    await self._put_back(found, half, record, peer)
+                    await self._ask(found, half, record, peer)
             finally:
                 found.end(half, is_decided=is_decided)
         if found.unnoted:
@@ -370,24 +253,23 @@ class TransactionEnds(Service):
 
     async def _read_new(self, found: Transactions, limits: Limits) -> None:
         """Reads half messages that are as old as those that producers are asked about."""
-        start, end = self._bounds(HALF_TOPIC)
+        start, end = self._log.halves
         found.begins_at(start)
         while found.next < end:
             stop = min(found.next + _BATCH, end)
             wanted = [each for each in range(found.next, stop) if found.wants(each)]
-            records = await self._runtime.in_thread(self._records, wanted)
+            records = await self._runtime.in_thread(self._log.half_messages, wanted)
             now_ms = self._runtime.wall_ms()
             for offset in range(found.next, stop):
+                record = records.get(offset)
                 if not found.wants(offset):
                     found.skip(offset)
-                    continue
-                record = records.get(offset)
-                if record is not None and now_ms - record.store_timestamp < limits.timeout_ms:
+                elif record is None:
+                    found.lost(offset)
+                elif now_ms - record.store_timestamp < limits.timeout_ms:
                     return
-                self._take(found, offset, record)
-
-    def _records(self, offsets: Iterable[int]) -> dict[int, Any]:
-        return {offset: self._record(HALF_TOPIC, offset) for offset in offsets}
+                else:
+                    found.found(Half.of(record))
 
     def _member_of(self, group: str) -> Peer | None:
         """Returns a connection of a producer group, each one in turn; None where none reads."""
@@ -399,29 +281,24 @@ class TransactionEnds(Service):
                 return peer
         return None
 
-    async def _put_back(
-        self, found: Transactions, half: Half, record: Any, peer: Peer | None
-    ) -> None:
-        """Appends a new record of a half message, and asks *peer* about it, if there is one."""
+    async def _ask(self, found: Transactions, half: Half, record: Any, peer: Peer | None) -> None:
+        """Puts a half message back, and asks *peer* about it, if there is one."""
         times = half.times + (peer is not None)
-        properties = record.properties
-        properties.pop(PREPARED_AT, None)
-        properties |= {CHECK_TIMES: str(times), HALF_ORIGIN: str(half.first)}
-        place = place_of(properties)
-        receipt = await self._copy(record, HALF_TOPIC, properties)
-        at = receipt.end_offset - receipt.size
-        stored_ms = self._runtime.wall_ms()
-        last = found.put_back(half, receipt.queue_offset, at, times=times, stored_ms=stored_ms)
+        try:
+            last = await self._log.put_back(found, half, record, times)
+            record = self._log.record_at(last.physical_offset)
+        except MessageRejected:
+            # Its properties have no room for another one: the count of questions is in memory.
+            last = found.asked(half, times)
         if peer is not None:
-            name = self._core.config.name
-            peer.send(question(last, self._view().record_at(at, False), place, name))
+            peer.send(question(last, record, place_of(record.properties), self._core.config.name))
             self._questions += 1
 
     async def _give_up(self, half: Half, record: Any) -> None:
         metadata = self._core.metadata
         if metadata.topic(GIVEN_UP_TOPIC) is None:
             await metadata.change_topic(given_up_topic())
-        await self._copy(record, GIVEN_UP_TOPIC, record.properties)
+        await self._log.give_up(record)
         self._ended["given up"] += 1
         self._core.log.warning(
             "the half message %s of the producer group %s is given up after %d questions; it is in "
@@ -431,11 +308,6 @@ class TransactionEnds(Service):
             half.times,
             GIVEN_UP_TOPIC,
         )
-
-    async def _copy(self, record: Any, topic: str, properties: dict[str, str]) -> Any:
-        times = record.reconsume_times
-        put = copied(self._view(), record, topic, 0, properties, reconsume_times=times)
-        return await appended(self._core, put)
 
     def _report(self, text: str) -> None:
         if self._trouble != text:
