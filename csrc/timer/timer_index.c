@@ -70,9 +70,13 @@ void rmq_timer_index_close(struct rmq_timer_index *index)
 int rmq_timer_index_add(struct rmq_timer_index *index, int64_t due_ms, struct rmq_timer_unit *unit,
                         struct rmq_error *err)
 {
-    assert(unit->physical_offset >= index->last_offset);
+    assert(index->precision_ms > 0);
 
     int64_t time = due_ms / index->precision_ms, delay_ms = due_ms - unit->write_ms;
+    if ((unit->magic & RMQ_TIMER_DEFAULT) == 0 || unit->physical_offset < index->last_offset)
+        return rmq_fail(err, RMQ_INVALID, unit->physical_offset,
+                        "the unit is not one after the last, whose message is at %lld",
+                        (long long)index->last_offset);
     if (time <= 0 || unit->write_ms < 0 || delay_ms < INT32_MIN || delay_ms > INT32_MAX)
         return rmq_fail(err, RMQ_INVALID, -1, "a unit of time %lld cannot be due at %lld",
                         (long long)unit->write_ms, (long long)due_ms);

@@ -7,6 +7,7 @@
 #define BLANK_MAGIC ((int32_t)0xcbd43194)
 #define MAGIC_BITS (RMQ_TIMER_DEFAULT | RMQ_TIMER_ROLL | RMQ_TIMER_DELETE)
 #define WINDOW (1LL << 20)
+#define TIME_MAX (1LL << 60)
 
 enum field {
     AT_SIZE = 0,
@@ -53,7 +54,8 @@ static bool decode(const uint8_t *at, int64_t position, struct rmq_timer_unit *u
     unit->topic_hash = rmq_get_i32(at + AT_TOPIC_HASH);
     return rmq_get_i32(at + AT_SIZE) == RMQ_TIMER_UNIT_SIZE && unit->magic > 0 &&
            (unit->magic & ~MAGIC_BITS) == 0 && unit->physical_offset >= 0 && unit->size > 0 &&
-           unit->previous >= -1 && unit->previous < position && unit->write_ms >= 0;
+           unit->previous >= -1 && unit->previous < position && unit->write_ms >= 0 &&
+           unit->write_ms < TIME_MAX;
 }
 
 /* Whether a unit fits at a place of a file. */

@@ -3,6 +3,8 @@
 cdef enum:
     TIMER_UNITS_AT_ONCE = 256
 
+cdef int64_t TIMER_MS_MAX = 1 << 59
+
 
 @cython.final
 cdef class TimerIndex:
@@ -76,9 +78,9 @@ cdef class TimerIndex:
         """Append a unit to the slot of a time. Raises DiskError."""
         cdef rmq_timer_unit unit
         cdef rmq_error err
-        cdef int64_t due = integer_of("due_ms", due_ms, 0, INT64_MAX)
+        cdef int64_t due = integer_of("due_ms", due_ms, 0, TIMER_MS_MAX)
         self.need_open()
-        unit.write_ms = integer_of("write_ms", write_ms, 0, INT64_MAX)
+        unit.write_ms = integer_of("write_ms", write_ms, 0, TIMER_MS_MAX)
         unit.magic = integer_of("magic", magic, 1, 7)
         unit.physical_offset = integer_of("physical_offset", physical_offset, 0, INT64_MAX)
         unit.size = integer_of("size", size, 1, INT32_MAX)
@@ -89,7 +91,7 @@ cdef class TimerIndex:
         """The units of a slot, the oldest first. Raises DiskError."""
         cdef rmq_timer_unit units[TIMER_UNITS_AT_ONCE]
         cdef rmq_error err
-        cdef int64_t due = integer_of("due_ms", due_ms, 0, INT64_MAX), at = -2
+        cdef int64_t due = integer_of("due_ms", due_ms, 0, TIMER_MS_MAX), at = -2
         cdef size_t count = 0, i
         cdef int status
         cdef list found = []
@@ -110,18 +112,18 @@ cdef class TimerIndex:
     def next(self, from_ms, upto_ms):
         """The time of the first slot in [*from_ms*, *upto_ms*) with units, *upto_ms* without one."""
         self.need_open()
-        return rmq_timer_index_next(&self.index, integer_of("from_ms", from_ms, 0, INT64_MAX),
-                                    integer_of("upto_ms", upto_ms, 0, INT64_MAX))
+        return rmq_timer_index_next(&self.index, integer_of("from_ms", from_ms, 0, TIMER_MS_MAX),
+                                    integer_of("upto_ms", upto_ms, 0, TIMER_MS_MAX))
 
     def slot_count(self, due_ms):
         """Messages less deletions in the slot of a time."""
         self.need_open()
-        return rmq_timer_index_slot_count(&self.index, integer_of("due_ms", due_ms, 0, INT64_MAX))
+        return rmq_timer_index_slot_count(&self.index, integer_of("due_ms", due_ms, 0, TIMER_MS_MAX))
 
     def count(self, from_ms):
         """Messages less deletions in slots from a time on."""
         self.need_open()
-        return rmq_timer_index_count(&self.index, integer_of("from_ms", from_ms, 0, INT64_MAX))
+        return rmq_timer_index_count(&self.index, integer_of("from_ms", from_ms, 0, TIMER_MS_MAX))
 
     def flush(self):
         """Return when log and wheel are on the disk. Raises DiskError."""

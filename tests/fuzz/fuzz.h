@@ -31,6 +31,7 @@
     X(record)                \
     X(remoting)              \
     X(segment)               \
+    X(timer_log)             \
     X(utf8)
 
 #define FUZZ_DECLARE(name) void fuzz_##name(const uint8_t *data, size_t size);

@@ -241,6 +241,15 @@ def _index(golden: Golden) -> Seeds:
     yield "discarded", struct.pack(">BBBB", 0, 20, 0, len(more)) + more
 
 
+def _timer_log(golden: Golden) -> Seeds:
+    unit = struct.pack(">iqiqiqiiq", 52, -1, 1, 1_700_000_000_000, 1000, 0, 200, 7, 0)
+    later = struct.pack(">iqiqiqiiq", 52, 0, 3, 1_700_000_000_000, 1000, 200, 200, 7, 0)
+    blank = struct.pack(">iqI", 96, 0, 0xCBD43194).ljust(96, b"\0")
+    yield "empty", struct.pack(">BBB", 0, 0, 8) + bytes(16)
+    yield "units", struct.pack(">BBB", 132, 1, 4) + bytes(8) + unit + later
+    yield "two-files", struct.pack(">BBB", 132, 2, 4) + bytes(8) + unit + later + blank + unit
+
+
 def _checkpoint(golden: Golden) -> Seeds:
     for name in ("plain", "epoch-checkpoint"):
         data = (golden.root(name) / "checkpoint").read_bytes()[:48]
@@ -422,6 +431,7 @@ MAKERS: dict[str, Callable[[Golden], Seeds]] = {
     "record": _record,
     "remoting": _remoting,
     "segment": _segment,
+    "timer_log": _timer_log,
     "utf8": _utf8,
 }
 
