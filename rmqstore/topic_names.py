@@ -1,5 +1,5 @@
-"""The names of topics that a broker has for itself: of groups, of delayed messages, and of
-transactions."""
+"""The names of topics that a broker has for itself: of groups, of delayed messages, of
+transactions, and of light queues."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ __all__ = [
     "DLQ_PREFIX",
     "GIVEN_UP_TOPIC",
     "HALF_TOPIC",
+    "LIGHT_PREFIX",
     "NOTE_TOPIC",
     "RETRY_PREFIX",
     "SCHEDULE_TOPIC",
@@ -17,6 +18,9 @@ RETRY_PREFIX = "%RETRY%"
 """Before the name of a group: the topic of messages that the group consumes again."""
 DLQ_PREFIX = "%DLQ%"
 """Before the name of a group: the topic of messages that the group has given up."""
+LIGHT_PREFIX = "%LMQ%"
+"""Before the names of light topics, each of which is one queue of messages of other topics, and of
+groups that consume such topics."""
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """The topic of messages that wait for their time: queue n - 1 has those of delay level n."""
 TIMER_TOPIC = "rmq_sys_wheel_timer"

@@ -536,6 +536,26 @@ int64_t rmq_record_tags_code(const struct rmq_record *record,
     return rmq_java_hash(0, properties->tags.data, properties->tags.size);
 }
 
+static bool begins_with(const char *text, size_t size, const char *prefix)
+{
+    assert(text || size == 0);
+
+    size_t prefix_size = strlen(prefix);
+    return size >= prefix_size && memcmp(text, prefix, prefix_size) == 0;
+}
+
+bool rmq_topic_allows_light(const char *topic, size_t topic_size)
+{
+    return !begins_with(topic, topic_size, "%RETRY%") &&
+           !begins_with(topic, topic_size, SCHEDULE_TOPIC) &&
+           !begins_with(topic, topic_size, "rmq_sys_");
+}
+
+int32_t rmq_light_queue_id(struct rmq_slice name, int32_t queue_id)
+{
+    return begins_with(name.data, name.size, "%LMQ%") ? 0 : queue_id;
+}
+
 size_t rmq_message_id(const struct rmq_host *host, int64_t physical_offset,
                       char out[RMQ_MESSAGE_ID_SIZE_MAX])
 {

@@ -93,6 +93,13 @@ static inline bool rmq_takes_queue_offset(int32_t sys_flag)
     return transaction != RMQ_FLAG_PREPARED && transaction != RMQ_FLAG_ROLLBACK;
 }
 
+/* Whether messages of a topic enter the queues that INNER_MULTI_DISPATCH names: not where they
+ * wait, or are tried again, because they enter these queues from their own topic. */
+bool rmq_topic_allows_light(const char *topic, size_t topic_size);
+/* The number of a queue that INNER_MULTI_DISPATCH names: light queues have 0, queues of another
+ * name that of the message. */
+int32_t rmq_light_queue_id(struct rmq_slice name, int32_t queue_id);
+
 /* Whether a record can have that offset in its queue. Every message of a queue occupies a record of
  * the log, or a share of a record that holds many messages, so the offset is bounded by the size of
  * the log. */

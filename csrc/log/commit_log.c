@@ -96,7 +96,8 @@ static int validate(const struct rmq_commit_log *log, const struct rmq_message *
     assert(status != RMQ_OK || planned->plan.total_size > 0);
     planned->count = rmq_takes_queue_offset(message->sys_flag) ? 1 : 0;
     planned->is_light = planned->is_inner = false;
-    bool may_be_light = log->options.multi_dispatch && planned->count && message->properties_size;
+    bool may_be_light = log->options.multi_dispatch && planned->count && message->properties_size &&
+                        rmq_topic_allows_light(message->topic, message->topic_size);
     if (status != RMQ_OK || (!may_be_light && !(message->sys_flag & RMQ_FLAG_INNER_BATCH)))
         return status;
 
@@ -117,7 +118,7 @@ static int validate(const struct rmq_commit_log *log, const struct rmq_message *
 
 /* The queues of INNER_MULTI_DISPATCH. A name that no folder can have stands for no queue (NULL), as
  * in RocketMQ. RMQ_MESSAGE_ILLEGAL: there are too many. */
-static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names,
+static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names, int32_t queue_id,
                              struct rmq_queue **queues, size_t *count, struct rmq_error *err)
 {
     assert(names.data && queues && count);
@@ -130,8 +131,10 @@ static int find_light_queues(struct rmq_commit_log *log, struct rmq_slice names,
             return rmq_fail(err, RMQ_MESSAGE_ILLEGAL, -1,
                             "more than %d names in INNER_MULTI_DISPATCH", RMQ_LIGHT_MAX);
 
-        int status = rmq_queue_table_get(log->queues, names.data + at, end - at, 0, false,
-                                         &queues[*count], err);
+        struct rmq_slice name = {names.data + at, end - at};
+        int status =
+            rmq_queue_table_get(log->queues, name.data, name.size,
+                                rmq_light_queue_id(name, queue_id), false, &queues[*count], err);
         if (status == RMQ_INVALID)
             queues[*count] = NULL;
         else if (status != RMQ_OK)
@@ -174,7 +177,8 @@ static int add_properties(struct rmq_commit_log *log, struct rmq_message *messag
 
         struct rmq_slice names = rmq_properties_find(message->properties, message->properties_size,
                                                      "INNER_MULTI_DISPATCH");
-        int status = find_light_queues(log, names, added->light, &added->light_count, err);
+        int status = find_light_queues(log, names, message->queue_id, added->light,
+                                       &added->light_count, err);
         if (status != RMQ_OK)
             return status;
 

@@ -144,14 +144,6 @@ static bool next_token(struct rmq_slice text, size_t *at, struct rmq_slice *toke
     return true;
 }
 
-static bool begins_with(const struct rmq_record *record, const char *prefix)
-{
-    assert(prefix);
-
-    size_t size = strlen(prefix);
-    return (size_t)record->topic_size >= size && memcmp(record->topic, prefix, size) == 0;
-}
-
 static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_record *record,
                        const struct rmq_dispatch_properties *properties,
                        const struct rmq_unit *main_unit, unsigned parts, struct rmq_error *err)
@@ -160,8 +152,7 @@ static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_recor
 
     struct rmq_slice name, offset;
     size_t name_at = 0, offset_at = 0;
-    if (begins_with(record, "%RETRY%") || begins_with(record, "SCHEDULE_TOPIC_XXXX") ||
-        begins_with(record, "rmq_sys_"))
+    if (!rmq_topic_allows_light(record->topic, (size_t)record->topic_size))
         return RMQ_OK;
 
     while (next_token(properties->multi_dispatch, &name_at, &name) &&
@@ -171,11 +162,8 @@ static int enter_light(struct rmq_dispatcher *dispatcher, const struct rmq_recor
         if (!rmq_parse_i64(offset, &unit.queue_offset))
             continue;
 
-        /* Light queues of the light prefix have id 0, others that of the message. */
-        int32_t queue_id =
-            name.size >= 5 && memcmp(name.data, "%LMQ%", 5) == 0 ? 0 : record->queue_id;
-
-        const struct place place = {name.data, name.size, queue_id, .is_light = true};
+        const struct place place = {name.data, name.size,
+                                    rmq_light_queue_id(name, record->queue_id), .is_light = true};
         int status = enter(dispatcher, &place, &unit, parts, err);
         if (status != RMQ_OK)
             return status;

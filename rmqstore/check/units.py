@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rmqstore.message import SysFlag, TransactionType, tags_code
+from rmqstore.topic_names import LIGHT_PREFIX
 
 __all__ = [
     "INNER_BATCH_MAX",
@@ -37,7 +38,6 @@ _TOPIC_NAME_MAX = 255
 _INT32, _INT64 = 2**31, 2**63
 _UNKNOWN_DELAY_MS = 1000
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-_LIGHT_PREFIX = "%LMQ%"
 _NO_LIGHT_QUEUES = ("%RETRY%", _SCHEDULE_TOPIC, "rmq_sys_")
 _TRANSACTION = int(SysFlag.TRANSACTION_MASK)
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
@@ -126,7 +126,7 @@ def units_of(
 
 def _light_id(name: str, queue_id: int) -> int:
     """The number of the queue that a record of queue number *queue_id* dispatches to by *name*."""
-    return 0 if name.startswith(_LIGHT_PREFIX) else queue_id
+    return 0 if name.startswith(LIGHT_PREFIX) else queue_id
 
 
 def tags_code_of(

@@ -37,7 +37,7 @@ from rmqstore.spark.options import Options
 from rmqstore.spark.read.conditions import SAMPLE_NUMBERS, Sample, pushed, sample_of, sums_of
 from rmqstore.spark.read.layout import Layout, layouts_of
 from rmqstore.spark.read.partitions import plan
-from rmqstore.spark.read.splitting import LIGHT_PREFIX
+from rmqstore.topic_names import LIGHT_PREFIX
 
 __all__ = ["answer", "serve"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from rmqstore._native import core
 from rmqstore.spark.read.layout import Layout
 from rmqstore.spark.read.records import BLANK, Log, LogFile
-from rmqstore.spark.read.splitting import LIGHT_PREFIX
 from rmqstore.spark.read.units import QueueFiles, Units
+from rmqstore.topic_names import LIGHT_PREFIX
 
 __all__ = ["covers"]
 

@@ -15,12 +15,12 @@ from rmqstore.spark.read.layout import Layout
 from rmqstore.spark.read.ranges import FileRange, Split
 from rmqstore.spark.read.records import Log, LogFile, split_boundaries
 from rmqstore.spark.read.units import QueueFiles, Units
+from rmqstore.topic_names import LIGHT_PREFIX
 
-__all__ = ["LIGHT_PREFIX", "Splitter", "Times"]
+__all__ = ["Splitter", "Times"]
 
 _GUIDES = 8
 _PROBED_QUEUES = 64
-LIGHT_PREFIX = "%LMQ%"
 """Queues of such topics show records of other topics."""
 _WALKED_BELOW = 64 << 10
 """Splits smaller than this are cut exactly, at the cost of a look at every record."""
