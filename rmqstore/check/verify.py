@@ -25,7 +25,13 @@ from rmqstore.regular_file import read_regular
 from rmqstore.store import Store
 from rmqstore.store import open as open_store
 from rmqstore.store.directory import Directory
-from rmqstore.store.metadata import ConsumerOffsets, DelayOffsets, TopicTable
+from rmqstore.store.metadata import (
+    ConsumerOffsets,
+    DelayOffsets,
+    FilterTable,
+    LightConsumerOffsets,
+    TopicTable,
+)
 from rmqstore.store.settings import is_remembered, remembered
 
 __all__ = ["verify"]
@@ -338,7 +344,7 @@ def _flushed_offset(data: bytes) -> int:
 
 
 def _config_findings(root: Path) -> Iterator[Finding]:
-    for table in (TopicTable, ConsumerOffsets, DelayOffsets):
+    for table in (TopicTable, ConsumerOffsets, LightConsumerOffsets, DelayOffsets, FilterTable):
         try:
             table.load(root)
         except StoreError as error:

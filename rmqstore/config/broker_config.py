@@ -323,6 +323,22 @@ class BrokerConfig:
         effect="recalls; answers of sends",
     )
 
+    # Light queues.
+    light_queues: bool = option(
+        "enableLmq",
+        False,
+        help="have every topic and group whose name begins with %LMQ%, with offsets in "
+        "lmqConsumerOffset.json; enableMultiDispatch puts messages in such topics",
+        effect="start",
+    )
+    light_queues_max: int = option(
+        "maxLmqConsumeQueueNum",
+        20_000,
+        "queues",
+        help="largest number of light queues; messages that would make another one are refused",
+        effect="sends, with enableMultiDispatch",
+    )
+
     # Replies.
     store_replies: bool = option(
         "storeReplyMessageEnable",

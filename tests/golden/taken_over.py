@@ -32,6 +32,7 @@ class TakenOver:
         self.messages: list[dict[str, Any]] = manifest["messages"]
         self.facts: dict[str, Any] = manifest.get("facts", {})
         self.ended_ms: int = manifest["ended_ms"]
+        self.retries: list[dict[str, Any]] = manifest.get("retries", [])
         file = directory / "broker.conf"
         text = file.read_text().replace("@DIR@", str(directory))
         file.write_text(text.replace("namesrvAddr=", "# namesrvAddr="))

@@ -17,6 +17,7 @@ from rmqstore.store.metadata import (
     FilterTable,
     GroupConfig,
     GroupTable,
+    LightConsumerOffsets,
     OffsetTable,
     RequestMode,
     RequestModes,
@@ -51,6 +52,31 @@ def test_consumer_offsets_of_java_brokers_survive_a_save_whole(release: str, nam
     if name.startswith("lmq"):
         assert read.of("GroupsA", "ga") == {0: 2, 1: 1, 2: 3, 3: 4}
         assert read.others["lmqOffsetTable"] == {"%LMQ%one@%LMQ%lg": 1}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_offsets_of_light_groups_are_read_and_written_as_java_has_them(release: str) -> None:
+    text = golden(release, LightConsumerOffsets.FILE_NAME)
+    read = LightConsumerOffsets.from_json(text)
+    assert read.of("%LMQ%one", "%LMQ%lg") == {0: 1}
+    assert read.of("GroupsA", "ga") == {0: 2, 1: 1, 2: 3, 3: 4}
+    assert LightConsumerOffsets.from_json(read.to_json()) == read
+    if release == "5.3.3":
+        assert read.to_json() == text
+
+    # As a slave takes them, from a master of either kind.
+    table = OffsetTable(LightConsumerOffsets())
+    taken = ConsumerOffsets.from_json(read.to_body().decode())
+    table.replace(taken)
+    assert table.is_at(taken)
+    assert table.snapshot() == read
+
+
+def test_light_group_with_offsets_of_several_queues_keeps_them_all() -> None:
+    offsets = {"T@%LMQ%g": {0: 1, 2: 3}, "U@%LMQ%g": {0: 4}}
+    text = LightConsumerOffsets(offsets).to_json()
+    assert LightConsumerOffsets.from_json(text).offsets == offsets
+    assert '"lmqOffsetTable":{\n\t\t"U@%LMQ%g":4' in text
 
 
 @pytest.mark.parametrize("release", RELEASES)

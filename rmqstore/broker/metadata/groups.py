@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import GroupConfig
+from rmqstore.topic_names import LIGHT_PREFIX
 
 __all__ = ["PREDEFINED", "check_name", "is_system", "may_be_made"]
 
@@ -42,6 +43,12 @@ def may_be_made(name: str, *, creates_groups: bool) -> bool:
     """Whether a consumer that names an unknown group makes it."""
     is_named = len(name) <= _NAME_SIZE_MAX and _NAME.fullmatch(name) is not None
     return is_named and (creates_groups or is_system(name))
+
+
+def light_group(name: str) -> GroupConfig | None:
+    """Return the group of a light queue, which exists by its name; None for another name."""
+    is_light = name.startswith(LIGHT_PREFIX) and len(name) <= _NAME_SIZE_MAX
+    return GroupConfig(name) if is_light and _NAME.fullmatch(name) else None
 
 
 def check_name(name: str) -> None:

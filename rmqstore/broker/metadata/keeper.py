@@ -98,7 +98,7 @@ class Metadata(SharedTables):
         tables = Tables(
             topics=TopicTable.load(root),
             groups=GroupTable.load(root),
-            offsets=load_consumer_offsets(root),
+            offsets=load_consumer_offsets(root, has_light=self._host.config.light_queues),
             delays=DelayOffsets.load(root),
             modes=RequestModes.load(root),
             wall_ms=self._host.wall_ms,

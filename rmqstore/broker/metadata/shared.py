@@ -213,11 +213,17 @@ class SharedTables(ABC):
 
     def topic(self, name: str) -> TopicConfig | None:
         """Return a topic, None for an unknown one."""
-        return self.tables.topics.get(name)
+        known = self.tables.topics.get(name)
+        if known is None and self._broker.config.light_queues:
+            return topic_rules.light_topic(name)
+        return known
 
     def group(self, name: str) -> GroupConfig | None:
         """Return a group, None for an unknown group, which is not created."""
-        return self.tables.groups.get(name) or self._guests.get(name)
+        known = self.tables.groups.get(name) or self._guests.get(name)
+        if known is None and self._broker.config.light_queues:
+            return group_rules.light_group(name)
+        return known
 
     def is_forbidden(self, group: str, topic: str) -> bool:
         """Whether a group may not read a topic."""

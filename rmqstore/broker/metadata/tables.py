@@ -18,12 +18,14 @@ from rmqstore.store.metadata import (
     DelayOffsets,
     GroupConfig,
     GroupTable,
+    LightConsumerOffsets,
     OffsetTable,
     RequestMode,
     RequestModes,
     TimerProgress,
     TopicConfig,
     TopicTable,
+    is_of_light_group,
     offsets_key,
 )
 from rmqstore.store.metadata.members import Members
@@ -53,8 +55,17 @@ _TIMER = "timer"
 class Offsets:
     """The consumer offsets of a broker."""
 
-    def __init__(self, table: OffsetTable, log: ChangeLog, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        table: OffsetTable,
+        log: ChangeLog,
+        wall_ms: Callable[[], int],
+        *,
+        has_light: bool = False,
+    ) -> None:
+        """*has_light*: light groups have one offset on a topic, whatever queue they name."""
         self.table = table
+        self._has_light = has_light
         self._log = log
         self._wall_ms = wall_ms
         self._pulled: dict[tuple[str, int], int] = {}
@@ -64,6 +75,7 @@ class Offsets:
         """Set the next offset that a group consumes of a queue; return False, and set nothing,
         while the consumer of a reset queue has not received its new offset."""
         key = offsets_key(topic, group)
+        queue = self._number(key, queue)
         if (key, queue) in self._resets:
             return False
         self.table.commit(key, queue, offset, now_ms=self._wall_ms())
@@ -72,17 +84,26 @@ class Offsets:
 
     def reset(self, topic: str, group: str, queue: int, offset: int) -> None:
         """Set the next offset of a group. Commits of its consumer count after `take_reset`."""
-        self._resets.pop((offsets_key(topic, group), queue), None)
+        key = offsets_key(topic, group)
+        place = key, self._number(key, queue)
+        self._resets.pop(place, None)
         self.commit(topic, group, queue, offset)
-        self._resets[offsets_key(topic, group), queue] = offset
+        self._resets[place] = offset
 
     def take_reset(self, topic: str, group: str, queue: int) -> int | None:
         """Return the offset to send to the consumer of a reset queue, once; None otherwise."""
-        return self._resets.pop((offsets_key(topic, group), queue), None) if self._resets else None
+        if not self._resets:
+            return None
+        key = offsets_key(topic, group)
+        return self._resets.pop((key, self._number(key, queue)), None)
 
     def query(self, topic: str, group: str, queue: int) -> int | None:
         """Return the next offset that a group consumes of a queue, None when there is none."""
-        return self.table.of(topic, group).get(queue)
+        key = offsets_key(topic, group)
+        return self.table.at(key).get(self._number(key, queue))
+
+    def _number(self, key: str, queue: int) -> int:
+        return 0 if self._has_light and is_of_light_group(key) else queue
 
     def pulled(self, topic: str, group: str, queue: int, offset: int) -> None:
         """Record the offset past the last message that a pull of a group returned."""
@@ -143,7 +164,8 @@ class Tables:
         self._wall_ms = wall_ms
         self._state_version = 0
         table = OffsetTable(offsets, commits_per_version=COMMITS_PER_VERSION)
-        self.offsets = Offsets(table, self.log, wall_ms)
+        has_light = isinstance(offsets, LightConsumerOffsets)
+        self.offsets = Offsets(table, self.log, wall_ms, has_light=has_light)
         self.take_topics(topics)
         self.take_groups(groups)
         self.delays = DelayProgress(delays, flushed_offset)

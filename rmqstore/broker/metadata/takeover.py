@@ -74,7 +74,7 @@ class TakenTables:
         if self.delays is not None and self.delays != tables.delays.latest:
             tables.delays.take_whole(self.delays)
             changed.add("delay")
-        if self.offsets != tables.offsets.table.snapshot():
+        if not tables.offsets.table.is_at(self.offsets):
             tables.offsets.table.replace(self.offsets)
             changed.add("offset")
         return frozenset(changed)

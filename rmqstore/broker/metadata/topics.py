@@ -15,6 +15,7 @@ from rmqstore.topic_names import (
     DLQ_PREFIX,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
+    LIGHT_PREFIX,
     NOTE_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
@@ -139,6 +140,12 @@ class SystemTopics:
 def given_up_topic() -> TopicConfig:
     """Return the topic of half messages that are given up."""
     return _topic(GIVEN_UP_TOPIC, 1)
+
+
+def light_topic(name: str) -> TopicConfig | None:
+    """Return the topic that a light queue is, which exists by its name; None for another name."""
+    is_light = name.startswith(LIGHT_PREFIX) and len(LIGHT_PREFIX) < len(name) <= _NAME_SIZE_MAX
+    return _topic(name, 1) if is_light and _NAME.fullmatch(name) else None
 
 
 def retry_topic(group: str, queue_count: int, *, order: bool = False) -> TopicConfig:

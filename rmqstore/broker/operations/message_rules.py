@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from rmqstore.broker.metadata.topics import light_topic
 from rmqstore.broker.operations.timer_rules import TIMED, TIMER_ORIGIN
 from rmqstore.errors import RemotingFrameError, RequestRefused
 from rmqstore.message import Durability, SysFlag, decode_properties
@@ -16,16 +17,18 @@ from rmqstore.remoting.bodies.batch import batch_properties
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.delay import DELAY, REAL_QUEUE, REAL_TOPIC, schedule
 from rmqstore.store.metadata import TopicConfig
-from rmqstore.topic_names import HALF_TOPIC, RETRY_PREFIX
+from rmqstore.topic_names import HALF_TOPIC, LIGHT_PREFIX, RETRY_PREFIX
 
 __all__ = [
     "CRC",
     "DELAY_ORIGIN",
     "INNER",
     "LATER",
+    "LIGHT_QUEUES",
     "checked_batch",
     "durability_of",
     "illegal",
+    "light_queues_of",
     "ordinary_flag",
     "prepared",
     "refuse_kind_of_topic",
@@ -70,6 +73,9 @@ INNER = "INNER_NUM"
 """Property with the number of messages in a batch that is one record."""
 CRC = "__CRC32#"
 """Property that the store makes."""
+LIGHT_QUEUES = "INNER_MULTI_DISPATCH"
+"""Property with the names of the light queues that a message is in, too, with commas between."""
+_LIGHT_OFFSETS = "INNER_MULTI_QUEUE_OFFSET"
 _POP_CHECK = "POP_CK"
 _PRIORITY = "_SYS_MSG_PRIORITY_"
 _PRIORITY_MAX = 2**31 - 1
@@ -78,11 +84,11 @@ _ORDERED = "__SHARDINGKEY"
 LATER = frozenset({DELAY, *TIMED})
 """Properties of messages that are delivered later."""
 _LOOKED_AT = frozenset(
-    {*_OTHER_SERVICES, _HALF, INNER, CRC, _POP_CHECK, DELAY_ORIGIN, TIMER_ORIGIN}
+    {*_OTHER_SERVICES, _HALF, INNER, CRC, _POP_CHECK, DELAY_ORIGIN, TIMER_ORIGIN, _LIGHT_OFFSETS}
 )
 """Properties that an ordinary message does not have."""
 _LOOKED_AT_IN_BATCHES = tuple(
-    name.encode() for name in (*_OTHER_SERVICES, _HALF, *LATER, INNER, CRC)
+    name.encode() for name in (*_OTHER_SERVICES, _HALF, *LATER, INNER, CRC, LIGHT_QUEUES)
 )
 
 
@@ -146,6 +152,7 @@ def taken_as_single(sys_flag: int, properties: dict[str, str], reconsume_times: 
         properties.pop(CRC, None)
         properties.pop(_POP_CHECK, None)
         properties.pop(DELAY_ORIGIN, None)
+        properties.pop(_LIGHT_OFFSETS, None)
         properties.pop(TIMER_ORIGIN, None)
         is_half = _is_half(sys_flag, properties, reconsume_times)
     if sys_flag & _INNER_FLAGS or INNER in properties:
@@ -219,6 +226,11 @@ def _refuse_in_batch(text: bytes) -> None:
     if _has_half_property(found):
         raise _half_in_batch(f"property {_HALF}")
     refuse_later(found)
+    if LIGHT_QUEUES in found:
+        raise illegal(
+            f"a batch takes no messages for light queues (property {LIGHT_QUEUES}), and none of "
+            "its messages was stored; send them one by one"
+        )
     if INNER in found or CRC in found:
         raise illegal(f"properties in the batch hold {INNER} or {CRC}, which the store makes")
 
@@ -231,6 +243,20 @@ def refuse_later(properties: Mapping[str, str]) -> None:
                 f"a batch takes no delayed messages (property {name}), and none of its messages "
                 "was stored; send delayed ones one by one"
             )
+
+
+def light_queues_of(properties: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of the light queues that a message is in. Raises RequestRefused
+    (MESSAGE_ILLEGAL): a name of another kind would put the message into the queue of an ordinary
+    topic, and a name that no topic can have into none."""
+    names = frozenset(properties[LIGHT_QUEUES].split(","))
+    for name in names:
+        if light_topic(name) is None:
+            raise illegal(
+                f"property {LIGHT_QUEUES} names {name[:40]!r}; the name of a light queue is "
+                f"{LIGHT_PREFIX} and at least one of the characters that topics have"
+            )
+    return names
 
 
 def refuse_services(properties: Mapping[str, str]) -> None:

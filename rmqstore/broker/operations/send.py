@@ -16,11 +16,14 @@ from rmqstore._native.core import Receipt
 from rmqstore.broker.metadata.shared import Wait
 from rmqstore.broker.metadata.topics import check_name, refuse_sending
 from rmqstore.broker.operations.core import Core, ViewOf, refuse_other_than_master
+from rmqstore.broker.operations.light_queues import LightQueues
 from rmqstore.broker.operations.message_rules import (
     CRC,
     INNER,
+    LIGHT_QUEUES,
     checked_batch,
     durability_of,
+    illegal,
     prepared,
     refuse_kind_of_topic,
     refuse_services,
@@ -119,6 +122,7 @@ class SendOperation:
         self._waiting = WaitingPlaces(core, wheel)
         self._wheel = wheel
         self._targets = TimerTargets(core)
+        self._light = LightQueues(core)
 
     def send(self, message: ClientMessage) -> _Found:
         """Store a message or a batch; return the result, or a coroutine that returns it once the
@@ -232,6 +236,8 @@ class SendOperation:
         self, message: ClientMessage, topic: TopicConfig, queue: int, properties: dict[str, str]
     ) -> _Found:
         is_half = taken_as_single(message.sys_flag, properties, message.reconsume_times)
+        if LIGHT_QUEUES in properties:
+            self._light.admit(properties)
         key = properties.get("UNIQ_KEY")
         if key is None:
             key = properties["UNIQ_KEY"] = unique_key()
@@ -275,6 +281,11 @@ class SendOperation:
             if config.rejects_transactions:
                 raise _forbidden(
                     f"the broker[{config.host}] sending transaction message is forbidden"
+                )
+            if LIGHT_QUEUES in properties:
+                raise illegal(
+                    f"a half message is in no light queues (property {LIGHT_QUEUES}), which would "
+                    "have it before its commit; send it without them"
                 )
             # A time counts from the commit on; one that is wrong is refused before.
             self._waiting.place_of(topic, queue, dict(properties))

@@ -2,6 +2,8 @@
 
 topics.json           dataVersion, topicConfigTable {topic: {...}}
 consumerOffset.json   dataVersion, offsetTable {"topic@group": {queue: offset}}
+lmqConsumerOffset.json
+                      dataVersion, offsetTable, lmqOffsetTable {"topic@group": offset}
 delayOffset.json      dataVersion, offsetTable {level: offset}
 subscriptionGroup.json
                       dataVersion, subscriptionGroupTable {group: {...}},
@@ -26,7 +28,9 @@ from rmqstore.store.metadata.offset_table import OffsetTable
 from rmqstore.store.metadata.offsets import (
     ConsumerOffsets,
     DelayOffsets,
+    LightConsumerOffsets,
     TimerProgress,
+    is_of_light_group,
     load_consumer_offsets,
     offsets_key,
 )
@@ -42,6 +46,7 @@ __all__ = [
     "FilterTable",
     "GroupConfig",
     "GroupTable",
+    "LightConsumerOffsets",
     "OffsetTable",
     "RequestMode",
     "RequestModes",
@@ -49,6 +54,7 @@ __all__ = [
     "TopicConfig",
     "TopicTable",
     "batch_queue_count",
+    "is_of_light_group",
     "load_consumer_offsets",
     "offsets_key",
 ]

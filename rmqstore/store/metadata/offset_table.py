@@ -26,6 +26,7 @@ class OffsetTable:
     def _set(self, known: ConsumerOffsets) -> None:
         self._offsets = {key: dict(each) for key, each in known.offsets.items()}
         self._others = known.others
+        self._kind = type(known)
         self._snapshot: ConsumerOffsets | None = known
         self._begin(known.data_version)
 
@@ -39,7 +40,11 @@ class OffsetTable:
     def replace(self, known: ConsumerOffsets) -> None:
         """Take the offsets and the version of *known* in place of all that are here."""
         with self._lock:
-            self._set(known)
+            self._set(self._kind.of_any(known))
+
+    def is_at(self, known: ConsumerOffsets) -> bool:
+        """Return whether `replace` with *known* would change nothing."""
+        return self._kind.of_any(known) == self.snapshot()
 
     def lead(self, state_version: int) -> None:
         """Give the steps of the version a new *state_version*, the epoch of a master."""
@@ -104,7 +109,7 @@ class OffsetTable:
         with self._lock:
             if self._snapshot is None:
                 offsets = {key: dict(each) for key, each in self._offsets.items()}
-                self._snapshot = ConsumerOffsets(offsets, self._counted(), self._others)
+                self._snapshot = self._kind(offsets, self._counted(), self._others)
             return self._snapshot
 
     def _counted(self) -> DataVersion:

@@ -11,11 +11,14 @@ from rmqstore.store.folder import FolderLike
 from rmqstore.store.metadata.members import Members
 from rmqstore.store.metadata.table import Table
 from rmqstore.store.metadata.version import version_of
+from rmqstore.topic_names import LIGHT_PREFIX
 
 __all__ = [
     "ConsumerOffsets",
     "DelayOffsets",
     "TimerProgress",
+    "LightConsumerOffsets",
+    "is_of_light_group",
     "load_consumer_offsets",
     "offsets_key",
 ]
@@ -24,11 +27,17 @@ _TOPIC_GROUP_SEPARATOR = "@"
 _LOG_OFFSET = "logOffset"
 _TIMER = "timer"
 _READ_TIME, _QUEUE_OFFSET = "readTime", "queueOffset"
+_LIGHT_TABLE = "lmqOffsetTable"
 
 
 def offsets_key(topic: str, group: str) -> str:
     """Return the key of a group's offsets on a topic, "topic@group"."""
     return topic + _TOPIC_GROUP_SEPARATOR + group
+
+
+def is_of_light_group(key: str) -> bool:
+    """Return whether the key "topic@group" is of a light group, which has one offset on a topic."""
+    return key.rpartition(_TOPIC_GROUP_SEPARATOR)[2].startswith(LIGHT_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,11 @@ class ConsumerOffsets(Table):
             offsets={**self.offsets, key: {**self.of(topic, group), queue: offset}},
             data_version=self.data_version.next(now_ms=now_ms),
         )
+
+    @classmethod
+    def of_any(cls, known: ConsumerOffsets) -> ConsumerOffsets:
+        """Return *known* offsets of either file as those of this file."""
+        return known
 
     @classmethod
     def _from_members(cls, members: Members) -> Self:
@@ -139,17 +153,55 @@ class DelayOffsets(Table):
 
 
 @dataclass(frozen=True, slots=True)
-class _LightConsumerOffsets(ConsumerOffsets):
-    """config/lmqConsumerOffset.json, which RocketMQ writes instead with enableLmq."""
+class LightConsumerOffsets(ConsumerOffsets):
+    """config/lmqConsumerOffset.json, which a broker with enableLmq has in place of the other file.
+
+    Light groups have one offset on a topic, in a table of their own; here that of queue 0.
+    """
 
     FILE_NAME = "lmqConsumerOffset.json"
 
+    @classmethod
+    def of_any(cls, known: ConsumerOffsets) -> ConsumerOffsets:
+        if isinstance(known, cls):
+            return known
+        others = dict(known.others)
+        table = others.pop(_LIGHT_TABLE, {})
+        light = Members(table, _LIGHT_TABLE).table_of(0)
+        offsets = {**known.offsets, **{key: {0: offset} for key, offset in light.items()}}
+        return cls(offsets, known.data_version, others)
 
-def load_consumer_offsets(root: FolderLike) -> ConsumerOffsets:
+    @classmethod
+    def _from_members(cls, members: Members) -> Self:
+        found = cls.of_any(ConsumerOffsets._from_members(members))
+        return cls(found.offsets, found.data_version, found.others)
+
+    def _members(self) -> dict[str, Any]:
+        light = {key: each[0] for key, each in self.offsets.items() if _is_light(key, each)}
+        rest = {key: each for key, each in self.offsets.items() if key not in light}
+        return {
+            **self.others,
+            "dataVersion": self.data_version.to_json(),
+            _LIGHT_TABLE: light,
+            "offsetTable": rest,
+        }
+
+
+def _is_light(key: str, offsets: Mapping[int, int]) -> bool:
+    return is_of_light_group(key) and offsets.keys() == {0}
+
+
+def load_consumer_offsets(root: FolderLike, *, has_light: bool = False) -> ConsumerOffsets:
     """Return the offsets of the store at *root*, of the file that a broker with light queues
-    writes where there is no consumerOffset.json. Raises as `Table.load`."""
-    found = ConsumerOffsets.load(root)
-    if found != ConsumerOffsets():
+    writes, or of the other one. Where that file is missing, they are those of the remaining one: a
+    broker whose enableLmq was changed goes on. Raises as `Table.load`."""
+    own, former = (ConsumerOffsets, LightConsumerOffsets)
+    if has_light:
+        own, former = former, own
+    found = own.load(root)
+    if found != own():
         return found
-    light = _LightConsumerOffsets.load(root)
-    return ConsumerOffsets(light.offsets, light.data_version, light.others)
+    known = former.load(root)
+    if has_light:
+        return LightConsumerOffsets.of_any(known)
+    return ConsumerOffsets.from_json(known.to_json())
