@@ -9,7 +9,7 @@ from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.handlers.clients import ClientRequests
 from rmqstore.broker.metadata.consumer_filters import ConsumerFilters
 from rmqstore.filters import Bloom
-from rmqstore.remoting.bodies.clients import ConsumerData, HeartbeatData
+from rmqstore.remoting.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.clients import (
@@ -29,6 +29,7 @@ class Clients:
         self.process = VirtualProcess()
         self.table = ClientTable()
         self.group = GroupConfig("G")
+        self.filters = ConsumerFilters(FilterTable(), Bloom(), now_ms=0)
         context: Any = SimpleNamespace(
             runtime=self.process.runtime,
             now_ms=self.process.now_ms,
@@ -36,7 +37,7 @@ class Clients:
             metadata=SimpleNamespace(
                 group=lambda name: self.group,
                 topic=lambda name: TopicConfig(name),
-                filters=ConsumerFilters(FilterTable(), Bloom(20, 32), now_ms=0),
+                filters=self.filters,
             ),
         )
         self.requests = ClientRequests(context, self.table)
@@ -44,7 +45,10 @@ class Clients:
 
     def beat(self, *peers: ModelPeer, group: str = "G") -> None:
         """Send the heartbeat of a consumer from each of *peers*, and let notices go out."""
-        consumers = (ConsumerData(group=group),)
+        subscription = SubscriptionData(
+            topic="T", expression="a > 5", version=1, expression_type="SQL92"
+        )
+        consumers = (ConsumerData(group=group, subscriptions=(subscription,)),)
         for peer in peers:
             data = HeartbeatData(client_id=peer.address, consumers=consumers)
             self._send(peer, RequestCode.HEART_BEAT, None, data)
@@ -154,3 +158,14 @@ def test_nothing_runs_after_the_stop_and_clients_are_known_in_the_next_run() -> 
     clients.process.loop.run(clients.requests.start)
     clients.process.pass_time(11)
     assert not one.is_open
+
+
+def test_expression_of_a_group_is_dead_once_its_last_client_is_silent() -> None:
+    clients, (one,) = Clients(), peers(1)
+    clients.beat(one)
+    [data] = clients.filters.of_group("G")
+    assert not data.is_dead
+    clients.process.pass_time(135)
+    assert not one.is_open
+    [data] = clients.filters.of_group("G")
+    assert data.is_dead

@@ -156,6 +156,36 @@ def test_file_of_a_java_broker_has_the_bits_and_members_of_ours(release: str) ->
     assert again.to_json() == text
 
 
+def is_refused(text: str) -> bool:
+    try:
+        FilterTable.from_json(text)
+    except ValueError:
+        return True
+    return False
+
+
+def test_file_that_is_cut_anywhere_is_refused_or_whole() -> None:
+    text = registered().table(now_ms=NOW_MS, kept_ms=DAY_MS).to_json()
+    for end in range(len(text)):
+        assert is_refused(text[:end])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"bitPos":[', '"bitPos":["x",'),
+        ('"bitPos":[', '"bitPos":7,"x":['),
+        ('"bornTime":', '"bornTime":"x","y":'),
+        ('"expression":"a > 5"', '"expression":5'),
+        ('"groupFilterData":{', '"groupFilterData":[],"x":{'),
+    ],
+)
+def test_file_with_a_value_of_another_type_is_refused(old: str, new: str) -> None:
+    text = registered().table(now_ms=NOW_MS, kept_ms=DAY_MS).to_json()
+    assert old in text
+    assert is_refused(text.replace(old, new))
+
+
 # -- bits
 
 
