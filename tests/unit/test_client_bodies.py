@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from rmqstore.broker.clients import BROADCASTING
 from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.batch import batch_properties
@@ -116,6 +117,15 @@ MALFORMED: list[tuple[Callable[[bytes], object], bytes]] = [
 def test_malformed_body_is_refused(decode: Callable[[bytes], object], body: bytes) -> None:
     with pytest.raises(RemotingFrameError):
         decode(body)
+
+
+def test_heartbeat_of_a_go_client_has_codes_as_text_and_a_model_in_mixed_case() -> None:
+    subscription = b'{"topic":"T","subString":"a","tagsSet":["a"],"codeSet":["97"]}'
+    data = b'{"groupName":"g","messageModel":"BroadCasting","subscriptionDataSet":[%s]}'
+    body = b'{"clientID":"c","consumerDataSet":[%s]}' % (data % subscription)
+    [consumer] = HeartbeatData.decode(body).consumers
+    assert consumer.message_model == BROADCASTING
+    assert consumer.subscriptions[0].codes == (97,)
 
 
 def test_subscription_without_members_wants_everything() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.queue_name import QueueName
 from rmqstore.remoting.bodies.values import (
     boolean_at,
     integer_at,
+    integer_of,
     list_of,
     object_of,
     text_at,
@@ -51,9 +51,8 @@ class SubscriptionData:
     def of(cls, value: object) -> SubscriptionData:
         """Return the subscription that parsed JSON holds. Raises RemotingFrameError."""
         fields = object_of(value, "subscriptionData")
-        codes = list_of(fields.get("codeSet"), "codeSet")
-        if any(type(code) is not int for code in codes):
-            raise RemotingFrameError("codeSet holds a value that is not an integer; send integers")
+        # Clients in Go send each code as text.
+        codes = (integer_of(code, "codeSet") for code in list_of(fields.get("codeSet"), "codeSet"))
         return cls(
             topic=text_at(fields, "topic"),
             expression=text_at(fields, "subString", EVERYTHING),
@@ -97,7 +96,8 @@ class ConsumerData:
         return cls(
             group=text_at(fields, "groupName"),
             consume_type=text_at(fields, "consumeType", "CONSUME_PASSIVELY"),
-            message_model=text_at(fields, "messageModel", "CLUSTERING"),
+            # Clients in Go send "BroadCasting"; Java reads names of enums in any case.
+            message_model=text_at(fields, "messageModel", "CLUSTERING").upper(),
             consume_from=text_at(fields, "consumeFromWhere", "CONSUME_FROM_LAST_OFFSET"),
             subscriptions=tuple(SubscriptionData.of(each) for each in subscriptions),
             is_unit=boolean_at(fields, "unitMode"),

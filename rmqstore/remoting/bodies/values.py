@@ -13,7 +13,15 @@ from typing import Any
 from rmqstore.arguments import INT64_MAX, shown
 from rmqstore.errors import RemotingFrameError
 
-__all__ = ["boolean_at", "integer_at", "list_of", "object_of", "text_at", "texts_of"]
+__all__ = [
+    "boolean_at",
+    "integer_at",
+    "integer_of",
+    "list_of",
+    "object_of",
+    "text_at",
+    "texts_of",
+]
 
 
 def object_of(value: object, name: str) -> Mapping[str, Any]:
@@ -49,8 +57,11 @@ def integer_at(fields: Mapping[str, Any], key: str, default: int, *, high: int =
     *high* is the largest value of its type in Java, by default of a `long`.
     """
     value = fields.get(key)
-    if value is None:
-        return default
+    return default if value is None else integer_of(value, key, high=high)
+
+
+def integer_of(value: object, key: str, *, high: int = INT64_MAX) -> int:
+    """Return an integer, which may be given as text as fastjson accepts it; *key* names it."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = int(value)
