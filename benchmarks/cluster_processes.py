@@ -11,8 +11,9 @@ from pathlib import Path
 
 from benchmarks import java
 from benchmarks.remoting_link import Server
+from tests.support.builds import REPOSITORY
 from tests.support.hosts import Hosts
-from tests.support.java import REPOSITORY, command
+from tests.support.java import command
 
 __all__ = ["Cluster", "GROUP", "Node", "TIMINGS", "Timing"]
 

@@ -18,6 +18,7 @@ from typing import Any
 from benchmarks.peers import Figures, Job, WrongAnswer
 from benchmarks.workloads import PACED_WARM_UP, QUEUES, ROLL_FILE_SIZE, Kind, Workload
 from tests.support import java
+from tests.support.builds import BuildError
 
 NAME = "java"
 RUN_TIMEOUT_S = 300
@@ -48,7 +49,7 @@ def build() -> None:
     """Build the program unless that was done before, by this process or another."""
     try:
         java.build(release())
-    except java.BuildError as error:
+    except BuildError as error:
         raise JavaFailed(str(error)) from error
 
 

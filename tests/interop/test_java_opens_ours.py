@@ -22,7 +22,7 @@ from rmqstore.check import manifest
 from tests.golden import GoldenCase
 from tests.golden.rewriting import open_fresh
 from tests.reference import log
-from tests.support import java
+from tests.support.builds import REPOSITORY
 from tests.support.every_kind import SETTINGS, Case, assert_accepted, put_every_kind, read_by_java
 from tests.support.java_store import JavaStore
 from tests.support.waiting import spin_until
@@ -111,8 +111,8 @@ def test_a_store_whose_writer_was_killed(java_store: JavaStore, tmp_path: Path) 
         [sys.executable, "-c", WRITER, str(case.directory)],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=java.REPOSITORY,
-        env=os.environ | {"PYTHONPATH": str(java.REPOSITORY)},
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
     ) as writer:
         assert writer.stdout is not None
         try:

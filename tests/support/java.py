@@ -8,10 +8,8 @@ or the folder that PEER_BUILD_DIR names.
 
 from __future__ import annotations
 
-import fcntl
 import fnmatch
 import functools
-import hashlib
 import os
 import re
 import shlex
@@ -24,10 +22,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.support.builds import (
+    BUILD_TIMEOUT_S,
+    REPOSITORY,
+    digest_of,
+    locked_builds,
+    make_whole,
+    run_tool,
+)
+
 PEER = REPOSITORY / "tests" / "interop" / "peer"
 NEEDED = 17
-BUILD_TIMEOUT_S = 900.0
 
 # The store unmaps its files by ways that Java 17 closes.
 _OPEN = (
@@ -47,10 +52,6 @@ _ARCHIVE = "classes.jsa"
 _ARCHIVE_LOG = "archive.log"
 _NATIVE = "native"
 _PROGRAMS = "programs.jar"
-
-
-class BuildError(Exception):
-    """Maven or javac failed, or took too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ PROGRAMS = Project(
     (PEER / "src", REPOSITORY / "benchmarks" / "java" / "src"),
     archiver="peer.Archive",
 )
+CLIENTS = Project(PEER / "clients.xml", (PEER / "src" / "peer" / "clients",))
+"""Those that need no more than the client, also of a release that is not run otherwise."""
 
 
 def missing() -> str | None:
@@ -113,27 +116,12 @@ def _version_of(java: str) -> str | None:
 
 @functools.cache
 def build(release: str, project: Project = PROGRAMS) -> Path:
-    """Return the folder of the programs for *release*; build them unless that was done before.
-
-    Any number of processes may ask at once: one builds, the others wait for it.
-    """
-    digest = hashlib.sha256()
-    for path in [project.pom, *project.files()]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-
-    builds = Path(os.environ.get("PEER_BUILD_DIR") or REPOSITORY / "build" / "java")
-    target = builds / f"{release}-{digest.hexdigest()[:16]}"
-    builds.mkdir(parents=True, exist_ok=True)
-
-    # One lock for all releases: Maven's own folder is shared as well. Its holder ends within
-    # twice BUILD_TIMEOUT_S, which bounds the wait.
-    with (builds / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            made = target.with_name(f"{target.name}.new")
-            shutil.rmtree(made, ignore_errors=True)  # of a build that was killed
-            _compile(release, project, made)
-            made.rename(target)
+    """Return the folder of the programs for *release*; build them unless that was done before."""
+    name = f"{release}-{digest_of([project.pom, *project.files()])}"
+    # One lock for all releases: Maven's own folder is shared as well.
+    with locked_builds("java") as builds:
+        target = builds / name
+        make_whole(target, lambda into: _compile(release, project, into))
         if project.archiver and not (target / _ARCHIVE_LOG).exists():
             _archive(target, project.archiver)
 
@@ -142,7 +130,7 @@ def build(release: str, project: Project = PROGRAMS) -> Path:
 
 def _compile(release: str, project: Project, into: Path) -> None:
     sources = project.files()
-    _run(
+    run_tool(
         *("mvn", "-q", "-B", "-f", str(project.pom), "dependency:copy-dependencies"),
         *(f"-Drocketmq.version={release}", "-DincludeScope=runtime"),
         f"-DoutputDirectory={into / 'lib'}",
@@ -150,7 +138,7 @@ def _compile(release: str, project: Project, into: Path) -> None:
     programs = [str(path) for path in sources if path.suffix == ".java"]
 
     with tempfile.TemporaryDirectory(prefix="java-") as classes:
-        _run("javac", "-nowarn", "-d", classes, "-cp", str(into / "lib" / "*"), *programs)
+        run_tool("javac", "-nowarn", "-d", classes, "-cp", str(into / "lib" / "*"), *programs)
         for path in sources:
             if path.suffix != ".java":
                 shutil.copy(path, classes)
@@ -179,17 +167,6 @@ def _archive(built: Path, archiver: str) -> None:
         command = _command(built, archiver, [*flags, archive])
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(command, stdout=log, stderr=log, timeout=BUILD_TIMEOUT_S, check=False)
-
-
-def _run(*command: str) -> None:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise BuildError(f"{command[0]} took more than {BUILD_TIMEOUT_S:.0f} s") from None
-    if done.returncode:
-        raise BuildError(f"{command[0]} failed: {(done.stdout + done.stderr)[-2000:]}")
 
 
 def quick_flags(release: str, project: Project = PROGRAMS) -> list[str]:

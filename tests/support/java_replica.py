@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import java
+from tests.support.builds import REPOSITORY
 from tests.support.java_store import STDERR_KEPT, PeerError
 
 START_TIMEOUT_S = 180.0
@@ -212,7 +213,7 @@ class Replicas:
             replica.stop()
 
     def _start(self, command: Sequence[str], name: str) -> Replica:
-        environment = {"PYTHONPATH": str(java.REPOSITORY)}
+        environment = {"PYTHONPATH": str(REPOSITORY)}
         replica = Replica(command, name=name, scratch=self._scratch, environment=environment)
         self._running.append(replica)
         return replica

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support import java
+from tests.support.builds import REPOSITORY
 
 START_S = 240.0
 """For a process to serve; a loaded machine takes a fraction of it."""
@@ -35,7 +35,7 @@ class OurServer:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env=os.environ | {"PYTHONPATH": str(java.REPOSITORY)},
+                env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
             )
         limit = threading.Timer(START_S, self._process.kill)
         limit.start()

@@ -15,6 +15,8 @@ from tests.golden import RELEASES
 from tests.support.effort import is_long
 
 OLD, NEW = RELEASES
+BEFORE = "4.9.8"
+"""A release whose clients alone are run."""
 
 
 def with_release(release: str, *, fixture: str = "java_release") -> pytest.MarkDecorator:

@@ -1,11 +1,11 @@
 package peer.clients;
 
-import com.alibaba.fastjson2.JSON;
 import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -20,6 +20,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BooleanSupplier;
+import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -38,7 +39,6 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * RocketMQ's producers and consumers against one broker: NAMESRV. With a number, NAMESRV LETTERS, only
@@ -51,6 +51,8 @@ public final class Main {
     private static final String ASKED_TOPIC = "JavaAsked";
     private static final String DELAYED_TOPIC = "JavaDelayed";
     private static final String DYING_TOPIC = "JavaDying";
+    private static final String CLUSTERING = "CLUSTERING";
+    private static final String BROADCASTING = "BROADCASTING";
     private static final long WAIT_MS = 90_000;
     private static final int CALL_MS = 30_000;
     private static final int POLL_MS = 1000;
@@ -79,7 +81,19 @@ public final class Main {
     }
 
     private void print(String name, Object value) {
-        out.println("@" + name + "=" + JSON.toJSONString(value));
+        out.println("@" + name + "=" + json(value));
+    }
+
+    /** The releases have different libraries for JSON. */
+    private static String json(Object value) {
+        if (value instanceof Map<?, ?> map) {
+            return map.entrySet().stream().map(each -> json(each.getKey()) + ":" + json(each.getValue()))
+                .collect(Collectors.joining(",", "{", "}"));
+        }
+        if (value instanceof Collection<?> list) {
+            return list.stream().map(Main::json).collect(Collectors.joining(",", "[", "]"));
+        }
+        return value instanceof String ? "\"" + value + "\"" : String.valueOf(value);
     }
 
     /** Tries everything, or only dead letters where there is a number of them. */
@@ -160,7 +174,7 @@ public final class Main {
         consumer.shutdown();
     }
 
-    /** A consumer replies to a request. The client of 5.3.3 gives up as soon as it is sent. */
+    /** A consumer replies to a request. Old clients give up as soon as it is sent. */
     private void request(DefaultMQProducer producer) throws Exception {
         DefaultMQProducer replier = new DefaultMQProducer("java-repliers");
         replier.setNamesrvAddr(namesrv);
@@ -270,10 +284,11 @@ public final class Main {
         return consumer;
     }
 
-    private DefaultMQPushConsumer consumer(String group, String name, MessageModel model)
+    private DefaultMQPushConsumer consumer(String group, String name, String model)
         throws Exception {
         DefaultMQPushConsumer consumer = configured(group, name, TOPIC);
-        consumer.setMessageModel(model);
+        // The releases have the class of the model in different packages.
+        consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), model));
         seen.put(name, ConcurrentHashMap.newKeySet());
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
@@ -294,11 +309,11 @@ public final class Main {
     }
 
     private void consume(DefaultMQProducer producer) throws Exception {
-        DefaultMQPushConsumer first = consumer("java-consumers", "first", MessageModel.CLUSTERING);
+        DefaultMQPushConsumer first = consumer("java-consumers", "first", CLUSTERING);
         waitFor(() -> seenBy("first") == 20);
         print("pushed", seenBy("first"));
 
-        DefaultMQPushConsumer second = consumer("java-consumers", "second", MessageModel.CLUSTERING);
+        DefaultMQPushConsumer second = consumer("java-consumers", "second", CLUSTERING);
         Map<String, Integer> queues = new TreeMap<>();
         waitFor(() -> {
             queues.put("first", queuesOf(first));
@@ -425,8 +440,8 @@ public final class Main {
 
     private void broadcast() throws Exception {
         String group = "java-broadcast";
-        DefaultMQPushConsumer one = consumer(group, "one", MessageModel.BROADCASTING);
-        DefaultMQPushConsumer other = consumer(group, "other", MessageModel.BROADCASTING);
+        DefaultMQPushConsumer one = consumer(group, "one", BROADCASTING);
+        DefaultMQPushConsumer other = consumer(group, "other", BROADCASTING);
         waitFor(() -> seenBy("one") == 60 && seenBy("other") == 60);
         print("broadcast", List.of(seenBy("one"), seenBy("other")));
         one.shutdown();
@@ -448,7 +463,7 @@ public final class Main {
         print("polled", bodies.size());
 
         MessageQueue queue = consumer.fetchMessageQueues(TOPIC).iterator().next();
-        consumer.commit();
+        consumer.commitSync();
         print("committed", consumer.committed(queue) > 0);
         consumer.shutdown();
     }

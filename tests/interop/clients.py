@@ -1,0 +1,122 @@
+"""Programs of unmodified clients of RocketMQ against brokers of ours.
+
+A program prints a line "@NAME=JSON" for each thing that it tried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rmqstore.broker.node import Broker
+from rmqstore.config import NameserverConfig
+from rmqstore.nameserver.server import Nameserver
+from rmqstore.net.addresses import format_address
+from rmqstore.net.tls import TlsClient, TlsServer
+from tests.support import java
+from tests.support.brokers import broker_config
+from tests.support.our_group import OurGroup
+from tests.support.releases import BEFORE
+
+RETRYING: Mapping[str, object] = {
+    "messageDelayLevel": "1s 1s 1s",
+    "inSyncReplicas": 2,
+    "allAckInSyncStateSet": "true",
+}
+"""Of a group whose consumers fail: nothing that is acknowledged is lost with the master."""
+
+_TIMEOUT_S = 400.0
+_NAMESERVER = NameserverConfig(bind_address="127.0.0.1", listen_port=0)
+_DELAY_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What servers use for TLS; without it they have none."""
+
+    server: TlsServer | None = None
+    client: TlsClient | None = None
+
+
+class Program(Protocol):
+    """A program of clients."""
+
+    def __call__(self, *arguments: str) -> AbstractContextManager[Sequence[str]]:
+        """Yield the command that runs the program."""
+
+
+def java_program(release: str, *flags: str) -> Program:
+    """Return the program of Java's clients of *release*, with *flags* of the JVM."""
+    project = java.CLIENTS if release == BEFORE else java.PROGRAMS
+    java.need(release, project)
+
+    @contextmanager
+    def program(*arguments: str) -> Iterator[Sequence[str]]:
+        with java.scratch([*java.quick_flags(release, project), *flags]) as all_flags:
+            yield java.command(
+                release, "peer.clients.Main", *arguments, flags=all_flags, project=project
+            )
+
+    return program
+
+
+def play(program: Program, root: Path, tls: Tls | None = None) -> dict[str, Any]:
+    """Run *program* against a broker at *root*; return what it saw, by name."""
+    return asyncio.run(_play(program, root, tls or Tls()))
+
+
+async def _play(program: Program, root: Path, tls: Tls) -> dict[str, Any]:
+    async with Nameserver(_NAMESERVER, tls=tls.server, client_tls=tls.client) as nameserver:
+        address = format_address(nameserver.address)
+        config = broker_config(root, nameservers=(address,), delay_levels_ms=(_DELAY_MS,) * 18)
+        async with Broker(config, tls=tls.server, client_tls=tls.client) as broker:
+            await broker.registered()
+            with program(address) as command:
+                process = await asyncio.create_subprocess_exec(
+                    *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                )
+                try:
+                    async with asyncio.timeout(_TIMEOUT_S):
+                        out, errors = await process.communicate()
+                finally:
+                    if process.returncode is None:
+                        process.kill()
+                        await process.wait()
+    assert process.returncode == 0, errors.decode()[-4000:]
+    lines = [line[1:] for line in out.decode().splitlines() if line.startswith("@")]
+    return {name: json.loads(value) for name, _, value in (line.partition("=") for line in lines)}
+
+
+def play_through_kill(program: Program, group: OurGroup, letters: int) -> dict[str, int]:
+    """Run the consumer of *program* that fails at *letters* messages, and kill the master of
+    *group* once it has failed at all; return what the consumer saw."""
+    found: dict[str, int] = {}
+    place = f"{group.server_host}:{group.nameserver_port}"
+    with (
+        program(place, str(letters)) as command,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        limit = threading.Timer(_TIMEOUT_S, process.kill)
+        limit.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                name, _, value = line.strip().removeprefix("@").partition("=")
+                if line.startswith("@"):
+                    found[name] = int(value)
+                if name == "tried":
+                    group.master().kill()
+            assert process.wait() == 0
+        finally:
+            limit.cancel()
+            process.kill()
+    # The controllers' answers name the masters.
+    group.state()
+    return found
