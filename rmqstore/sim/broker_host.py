@@ -198,6 +198,10 @@ def _config(machine: Member, nameservers: tuple[str, ...]) -> BrokerConfig:
         "group_poll_interval_ms": 4 * shape.heartbeat_ms,
         "controller_metadata_interval_ms": 8 * shape.heartbeat_ms,
         "slave_reads": True,
+        "transaction_timeout_ms": 400,
+        "transaction_check_interval_ms": 700,
+        "transaction_checks_max": 1000,
+        "transaction_note_interval_ms": 1500,
         "compatible_with_old_nameserver": False,
         "timers": False,
     }

@@ -18,6 +18,7 @@ from rmqstore.message import encode_properties
 from rmqstore.permissions import PERM_READ_WRITE, PERM_WRITE
 from rmqstore.remoting.bodies.route import MASTER_ID, TopicRoute
 from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.dispatch import FrameHandler
 from rmqstore.remoting.fastjson import dumps
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.administration import CreateTopicRequestHeader
@@ -43,8 +44,8 @@ from rmqstore.store.metadata import GroupConfig
 
 __all__ = ["CLIENTS", "Client", "Consumer", "Operator", "Producer", "Record"]
 
-CLIENTS = (51, 52, 53, 54)
-"""Machines of two producers, a consumer and an operator."""
+CLIENTS = (51, 52, 53, 54, 55)
+"""Machines of two producers, a consumer, an operator and a transactional producer."""
 _TRIES = 3
 _MAKES_TOPIC_EVERY = 4
 _SEND_MS = 900
@@ -82,6 +83,13 @@ class Record(Protocol):
     def sent_back(self, number: int, *, place: int, is_dead: bool) -> None:
         """Take the acknowledgement of the put *number*, at *place* in the log, that a consumer
         failed on: its group gets the message again, or as a dead letter."""
+
+    def half_sent(self, key: str, *, topic: str, queue_offset: int) -> None:
+        """Take the acknowledgement of a half message to *topic*; *queue_offset* is that in the
+        queue of half messages."""
+
+    def decided(self, key: str, *, is_committed: bool) -> None:
+        """Take that a producer decides how a transaction ends."""
 
     def made(self, *, topic: str = "", group: str = "") -> None:
         """Take the acknowledgement of a topic or a group that is on all members of the set: of a
@@ -125,7 +133,11 @@ class Client:
         self._poll()
 
     def _make_client(self) -> None:
-        self._client = SimClient(self._process.sockets)
+        self._client = SimClient(self._process.sockets, handlers=self._handlers())
+
+    def _handlers(self) -> dict[int, FrameHandler]:
+        """Returns the handlers of requests that a broker sends."""
+        return {}
 
     def close(self) -> None:
         """End the process together with the world."""

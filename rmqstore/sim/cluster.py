@@ -31,6 +31,7 @@ from rmqstore.sim.nameservers import Nameservers
 from rmqstore.sim.places import nameserver_place
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
+from rmqstore.sim.transactional_client import TransactionalProducer
 from rmqstore.sim.view import View
 from rmqstore.sim.witness import Put
 from rmqstore.sim.workload import Workload
@@ -44,6 +45,9 @@ _PROBES = "probes"
 """The topic of the puts that are not made by clients."""
 _CHANGES = 0.5
 """The share of the steps in which the operator makes a topic or a group."""
+
+_TRANSACTIONS = 0.5
+"""The share of the steps in which a half message is sent."""
 
 
 class Clients(Workload):
@@ -62,10 +66,11 @@ class Clients(Workload):
             "nameservers": nameservers,
             "record": cluster.clients_checker,
         }
-        first, second, third, fourth = CLIENTS
+        first, second, third, fourth, fifth = CLIENTS
         self.producers = [Producer(number, **options) for number in (first, second)]
         self.consumer = Consumer(third, **options)
         self.operator = Operator(fourth, **options)
+        self.transactions = TransactionalProducer(fifth, **options)
         self._record = cluster.clients_checker
         self._network = cluster.network
         self._nameservers = numbers
@@ -86,7 +91,7 @@ class Clients(Workload):
             each.close()
 
     def _all(self) -> tuple[Client, ...]:
-        return (*self.producers, self.consumer, self.operator)
+        return (*self.producers, self.consumer, self.operator, self.transactions)
 
     def _part_later(self) -> None:
         gap_ms = self._parts.expovariate(1 / _PART_MS)
@@ -126,6 +131,8 @@ class Clients(Workload):
             self._rng.choice(self.producers).send()
         if self._rng.random() < _CHANGES:
             self.operator.change()
+        if self._rng.random() < _TRANSACTIONS:
+            self.transactions.send()
 
 
 class Cluster(World):
@@ -258,6 +265,7 @@ class Cluster(World):
         master = self.replicas[self.controller.view.master]
         self.clients_checker.kept_from(master.log.start_offset)
         missing = self.clients_checker.undelivered(master.log)
+        missing = missing or self.clients_checker.undecided(master.log)
         if missing:
             return missing
         producer = self.workload.producers[0]

@@ -9,6 +9,8 @@
   delivered to its topic. No message is delivered twice in the final logs.
 - Every message that a consumer sent back, with success, is in the topic of its group's retries, or
   in that of its dead letters, unless retention has deleted it.
+- Every half message that was acknowledged to a client is committed if the client decided so, once
+  in the final logs. A transaction that a client rolled back is never committed.
 - A topic or group whose change was acknowledged without a remark, or the topic of an acknowledged
   message, is in the tables of all brokers at
   the end, and of each elected broker.
@@ -26,11 +28,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.broker.operations.message_rules import DELAY_ORIGIN
+from rmqstore.message import SysFlag
 from rmqstore.sim.broker_host import READERS, BrokerHost
 from rmqstore.sim.checker import Checker, Violation
-from rmqstore.sim.contents import Contents
+from rmqstore.sim.contents import Content, Contents
 from rmqstore.sim.disk import ModelLog
-from rmqstore.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rmqstore.topic_names import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
 
 __all__ = ["ClusterChecker"]
 
@@ -53,6 +56,10 @@ class ClusterChecker:
         self._sent_back: dict[tuple[str, str], int] = {}
         """By topic and key of a retry or a dead letter, the place of the message that a consumer
         failed on."""
+        self._halves: dict[str, str] = {}
+        """By the key of a half message, its topic."""
+        self._decisions: dict[str, bool] = {}
+        """By the key of a half message whose transaction a client ended, whether it commits."""
         self._first_kept = 0
         self._read: dict[_Place, int] = {}
         self._topics: set[str] = set()
@@ -95,6 +102,16 @@ class ClusterChecker:
         if level:
             self._delayed[key] = topic
 
+    def half_sent(self, key: str, *, topic: str, queue_offset: int) -> None:
+        """Record a half message that was acknowledged."""
+        self._sent[key] = self._contents.queue_number(HALF_TOPIC, 0), queue_offset
+        self._halves[key] = topic
+
+    def decided(self, key: str, *, is_committed: bool) -> None:
+        """Record how a client ends a transaction. It decides once."""
+        known = self._decisions.setdefault(key, is_committed)
+        assert known is is_committed, f"transaction {key} is decided in two ways"
+
     def read(self, number: int, *, topic: str, queue: int, queue_offset: int) -> None:
         """Check a record that a consumer got."""
         queue = self._contents.queue_number(topic, queue)
@@ -131,6 +148,7 @@ class ClusterChecker:
         self._sent.clear()
         self._delayed.clear()
         self._sent_back.clear()
+        self._halves.clear()
         self._read.clear()
         self._topics.clear()
         self._groups.clear()
@@ -187,6 +205,19 @@ class ClusterChecker:
         gone = sorted(each for each, at in sent_back.items() if at >= self._first_kept)
         return f"message {gone[0][1]}, sent back, is not in {gone[0][0]}" if gone else ""
 
+    def undecided(self, log: ModelLog) -> str:
+        """Return a half message whose transaction is not ended; empty where there is none."""
+        waiting, kept = set(self._halves), set()
+        for each in log.records(log.start_offset, log.whole_end):
+            content = self._contents.of(each.number)
+            if _is_commit(content):
+                waiting.discard(content.key)
+            # The broker puts a half message back when it asks.
+            if content.topic == HALF_TOPIC and each.physical_offset >= self._first_kept:
+                kept.add(content.key)
+        left = sorted(key for key in waiting & kept if self._decisions.get(key) is not False)
+        return f"the transaction {left[0]} is not ended, or not committed" if left else ""
+
     def kept_from(self, offset: int) -> None:
         """Record that a broker that serves clients has deleted its log before *offset*."""
         self._first_kept = max(self._first_kept, offset)
@@ -195,6 +226,7 @@ class ClusterChecker:
         """Check the log and the tables of the master; those of all others are equal."""
         self.elected(broker)
         self._check_origins(log)
+        self._check_commits(log)
         found = {
             (each.queue, each.queue_offset): each.number
             for each in log.records(log.start_offset, log.whole_end)
@@ -223,9 +255,27 @@ class ClusterChecker:
             if origin is not None:
                 origins.add(origin)
 
+    def _check_commits(self, log: ModelLog) -> None:
+        committed: set[str] = set()
+        for each in log.records(log.start_offset, log.whole_end):
+            content = self._contents.of(each.number)
+            if not _is_commit(content):
+                continue
+            if content.key in committed:
+                raise Violation(f"the half message {content.key} was committed twice")
+            if not self._decisions.get(content.key):
+                raise Violation(
+                    f"the half message {content.key} was committed, and not by a client"
+                )
+            committed.add(content.key)
+
     def _was_deleted(self, place: _Place, found: Mapping[_Place, int]) -> bool:
         """Return whether retention deleted the messages of a queue up to *place*; it deletes only
         confirmed messages."""
         queue, offset = place
         first = min((at for number, at in found if number == queue), default=None)
         return self._checker.is_confirmed(queue, offset) and (first is None or offset < first)
+
+
+def _is_commit(content: Content) -> bool:
+    return content.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_COMMIT

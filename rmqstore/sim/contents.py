@@ -21,6 +21,8 @@ class Content:
     body: bytes
     properties: Mapping[str, str]
     reconsume_times: int = 0
+    sys_flag: int = 0
+    prepared_transaction_offset: int = 0
 
     @property
     def key(self) -> str:

@@ -28,6 +28,7 @@ from rmqstore.message import (
     decode_properties,
     encode_properties,
     java_string_hash,
+    message_id,
 )
 from rmqstore.sim.contents import Content, Contents
 from rmqstore.sim.disk import ModelLog, ModelRecord
@@ -101,6 +102,7 @@ class Receipt:
     message_id: str
     queue: int
     queue_offset: int
+    physical_offset: int
     end_offset: int
     """The physical offset after the record."""
 
@@ -117,9 +119,19 @@ class Message:
     raw: bytes
 
     flag = 0
-    sys_flag = 0
     born_timestamp = 0
     born_host = ("10.0.0.1", 1)
+    store_host = ("10.0.0.2", 1)
+
+    @property
+    def sys_flag(self) -> int:
+        """`SysFlag` bits."""
+        return self.content.sys_flag
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        """The half message of a committed one."""
+        return self.content.prepared_transaction_offset
 
     @property
     def topic(self) -> str:
@@ -154,7 +166,7 @@ class Message:
     @property
     def message_id(self) -> str:
         """The place of the record, as text."""
-        return f"{self.physical_offset:016X}"
+        return message_id(*self.store_host, self.physical_offset)
 
     @property
     def reconsume_times(self) -> int:
@@ -337,9 +349,19 @@ class ModelStore:
         *,
         queue: int,
         reconsume_times: int,
+        sys_flag: int,
+        prepared_transaction_offset: int = 0,
         **envelope: Any,
     ) -> Content:
-        return Content(topic, queue, body, decode_properties(text.decode()), reconsume_times)
+        return Content(
+            topic,
+            queue,
+            body,
+            decode_properties(text.decode()),
+            reconsume_times,
+            sys_flag,
+            prepared_transaction_offset,
+        )
 
     def _put_encoded_batch(self, *batch: Any, **envelope: Any) -> Any:
         raise AssertionError("clients of the simulator send no batches")
@@ -566,8 +588,10 @@ class AsyncModelStore:
         await answered
         receipt = None
         if put.record is not None:
-            place, end = put.record.queue_offset, put.record.physical_offset + put.record.size
-            receipt = Receipt(content.topic, put.size, content.key, content.queue, place, end)
+            place, begin = put.record.queue_offset, put.record.physical_offset
+            name = message_id(*Message.store_host, begin)
+            end = begin + put.record.size
+            receipt = Receipt(content.topic, put.size, name, content.queue, place, begin, end)
         if put.status is PutStatus.PUT_OK and receipt is not None:
             return receipt
         raise PutError(f"not acknowledged: {put.status}", status=str(put.status), receipt=receipt)

@@ -20,6 +20,8 @@ from rmqstore.broker.metadata.shared import SharedTables
 from rmqstore.broker.metadata.spreading import Holders, Spread
 from rmqstore.broker.operations.send import SendOperation, Sent
 from rmqstore.broker.operations.send_back import SendBackOperation
+from rmqstore.broker.services.transaction_log import TransactionLog
+from rmqstore.broker.transactions import Transactions
 from rmqstore.errors import PutError
 from rmqstore.nameserver.routes import RouteTable
 from rmqstore.replication.group.quorum import Lease
@@ -154,6 +156,12 @@ SABOTAGE = {
     "a send is acknowledged after the lease has ended": Sabotage(
         ((Lease, "is_held", lambda *_: True), (Lease, "end_ms", property(lambda _: None))),
         "is acknowledged by",
+    ),
+    "a new master does not look for commits that no note names": Sabotage(
+        ((TransactionLog, "_prove", lambda *_: None),), "was committed twice"
+    ),
+    "a transaction is ended as often as a client asks for it": Sabotage(
+        ((Transactions, "undecided", lambda _, half: half),), "was committed twice"
     ),
     "a message that waited for copies in vain is acknowledged to its client": Sabotage(
         ((SendOperation, "_unacknowledged", _acknowledge_anyway),), "was acknowledged at offset", 11

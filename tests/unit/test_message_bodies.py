@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import zlib
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.errors import RemotingFrameError
-from rmqstore.remoting.bodies.messages import decode_messages
+from rmqstore.remoting.bodies.messages import decode_messages, encode_message
 from tests.reference import record as reference
 
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -63,6 +64,33 @@ def test_messages_are_those_of_the_reference(wanted: list[reference.Record]) -> 
         assert one.store_timestamp_ms == other.store_timestamp
         assert one.reconsume_times == other.reconsume_times
         assert one.born_host[1] == other.born_host.port
+
+
+@given(st.sampled_from(["10.0.0.1", "::1"]), st.sampled_from(["10.0.0.2", "::2"]), INT64)
+def test_encoded_message_is_that_of_the_reference(born: str, stored: str, place: int) -> None:
+    message = SimpleNamespace(
+        queue_offset=place,
+        physical_offset=place,
+        flag=9,
+        sys_flag=reference.TRANSACTION_MASK,
+        born_timestamp=1,
+        born_host=(born, 2),
+        store_timestamp=3,
+        store_host=(stored, 4),
+        reconsume_times=5,
+        prepared_transaction_offset=6,
+        body=b"body",
+        properties_text="a\x01b\x02",
+    )
+    [found] = decode_messages(encode_message(message, "T", 7))
+    record = reference.decode(encode_message(message, "T", 7), 0)
+    assert (record.topic, record.queue_id, record.body) == ("T", 7, b"body")
+    assert record.body_crc == zlib.crc32(b"body") & 0x7FFFFFFF
+    assert record.prepared_transaction_offset == 6
+    assert (found.born_host, found.store_host) == (message.born_host, message.store_host)
+    assert (found.queue_offset, found.physical_offset, found.flag) == (place, place, 9)
+    assert (found.born_timestamp_ms, found.store_timestamp_ms) == (1, 3)
+    assert (found.reconsume_times, found.properties) == (5, {"a": "b"})
 
 
 @given(records(), st.data())

@@ -15,7 +15,7 @@ from rmqstore.broker.operations.transactions import (
 )
 from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.errors import PutError
-from rmqstore.remoting.bodies.messages import moved
+from rmqstore.remoting.bodies.messages import encode_message
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.transactions import (
@@ -89,6 +89,6 @@ def question(half: Half, record: Record, place: tuple[str, int], broker_name: st
         offset_id=record.message_id,
         broker_name=broker_name,
     )
-    body = moved(record.raw, *place)
+    body = encode_message(record, *place)
     request = Frame.request(RequestCode.CHECK_TRANSACTION_STATE, header.to_fields(), body)
     return request.with_opaque(0, is_one_way=True)

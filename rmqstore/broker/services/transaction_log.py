@@ -170,7 +170,7 @@ class TransactionLog:
         return found.put_back(
             half,
             receipt.queue_offset,
-            receipt.end_offset - receipt.size,
+            receipt.physical_offset,
             times=times,
             stored_ms=self._core.runtime.wall_ms(),
         )

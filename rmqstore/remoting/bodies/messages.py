@@ -8,21 +8,78 @@ from __future__ import annotations
 
 import ipaddress
 import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from rmqstore.compression import decompress
 from rmqstore.errors import RemotingFrameError, StoreError
 from rmqstore.message import SysFlag, decode_properties, message_id, split_keys
 
-__all__ = ["StoredMessage", "decode_messages", "moved"]
+__all__ = ["EncodableMessage", "StoredMessage", "decode_messages", "encode_message"]
 
 _MAGIC_V1, _MAGIC_V2 = 0xDAA320A7, 0xDAA320AB
 _HEAD = struct.Struct(">iIiiiqqiq")
 """Size, magic, body CRC, queue id, flag, queue offset, physical offset, system flag, born time."""
 _MIDDLE = struct.Struct(">iq")
 """Reconsume times, prepared transaction offset."""
+_CRC_MASK = 0x7FFFFFFF
+_IPV4_SIZE = 8
+"""Bytes of an IPv4 address with its port."""
+
+
+class EncodableMessage(Protocol):
+    """The part of a `Record` that its bytes hold."""
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in its queue."""
+
+    @property
+    def physical_offset(self) -> int:
+        """Its place in the log."""
+
+    @property
+    def flag(self) -> int:
+        """The application's own bits."""
+
+    @property
+    def sys_flag(self) -> int:
+        """`SysFlag` bits."""
+
+    @property
+    def born_timestamp(self) -> int:
+        """When the producer made it."""
+
+    @property
+    def born_host(self) -> tuple[str, int]:
+        """The producer."""
+
+    @property
+    def store_timestamp(self) -> int:
+        """When it was stored."""
+
+    @property
+    def store_host(self) -> tuple[str, int]:
+        """The broker."""
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often consuming it failed."""
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        """The half message of a committed one."""
+
+    @property
+    def body(self) -> bytes:
+        """The body as stored."""
+
+    @property
+    def properties_text(self) -> str:
+        """All properties as stored."""
 
 
 @dataclass(frozen=True)
@@ -120,19 +177,41 @@ def _decode(data: memoryview) -> tuple[StoredMessage, int]:
     return message, size
 
 
-def moved(record: bytes, topic: str, queue_id: int) -> bytes:
-    """Return the bytes of a *record* with another topic, of 127 bytes at most, and queue."""
-    _, magic, crc, _, *rest = _HEAD.unpack_from(record)
-    sys_flag = rest[3]
-    flags = (SysFlag.BORN_HOST_V6, SysFlag.STORE_HOST_V6)
-    hosts_size = sum(20 if sys_flag & flag else 8 for flag in flags)
-    _, at = _sized(memoryview(record), _HEAD.size + hosts_size + 8 + _MIDDLE.size, ">i")
-    length = ">H" if magic == _MAGIC_V2 else ">B"
-    _, end = _sized(memoryview(record), at, length)
+def encode_message(message: EncodableMessage, topic: str, queue_id: int) -> bytes:
+    """Return the bytes of a record with another topic, of 127 bytes at most, and queue."""
+    name, text = topic.encode(), message.properties_text.encode("utf-8", "surrogateescape")
+    flags = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+    hosts = (_packed(message.born_host), _packed(message.store_host))
+    sizes = [len(each) > _IPV4_SIZE for each in hosts]
+    sys_flag = message.sys_flag & ~flags
+    sys_flag |= SysFlag.BORN_HOST_V6 * sizes[0] | SysFlag.STORE_HOST_V6 * sizes[1]
+    tail = b"".join(
+        (
+            hosts[0],
+            struct.pack(">q", message.store_timestamp),
+            hosts[1],
+            _MIDDLE.pack(message.reconsume_times, message.prepared_transaction_offset),
+            struct.pack(">i", len(message.body)) + message.body,
+            struct.pack(">B", len(name)) + name,
+            struct.pack(">H", len(text)) + text,
+        )
+    )
+    head = _HEAD.pack(
+        _HEAD.size + len(tail),
+        _MAGIC_V1,
+        zlib.crc32(message.body) & _CRC_MASK,
+        queue_id,
+        message.flag,
+        message.queue_offset,
+        message.physical_offset,
+        sys_flag,
+        message.born_timestamp,
+    )
+    return head + tail
 
-    name = topic.encode()
-    tail = record[_HEAD.size : at] + struct.pack(length, len(name)) + name + record[end:]
-    return _HEAD.pack(_HEAD.size + len(tail), magic, crc, queue_id, *rest) + tail
+
+def _packed(host: tuple[str, int]) -> bytes:
+    return ipaddress.ip_address(host[0]).packed + struct.pack(">i", host[1])
 
 
 def _host(data: memoryview, at: int, *, is_v6: bool) -> tuple[tuple[str, int], int]:
