@@ -164,7 +164,7 @@ SABOTAGE = {
         ((Transactions, "undecided", lambda _, half: half),), "was committed twice"
     ),
     "a message that waited for copies in vain is acknowledged to its client": Sabotage(
-        ((SendOperation, "_unacknowledged", _acknowledge_anyway),), "was acknowledged at offset", 11
+        ((SendOperation, "_unacknowledged", _acknowledge_anyway),), "was acknowledged at offset", 28
     ),
 }
 
