@@ -1,6 +1,7 @@
 #include "timer/timer_index.h"
 
 #include <assert.h>
+#include <limits.h>
 
 static int32_t weight(const struct rmq_timer_unit *unit)
 {
@@ -31,6 +32,38 @@ static int rebuild(struct rmq_timer_index *index, int64_t bound, struct rmq_erro
     if (status != RMQ_OK && status != RMQ_END)
         return status;
     return rmq_timer_log_end_at(&index->log, position, err);
+}
+
+struct removal {
+    const struct rmq_timer_index_options *options;
+    struct rmq_error *err;
+};
+
+static int remove_file(void *context, const char *name, bool is_directory)
+{
+    const struct removal *removal = context;
+    assert(removal && name);
+
+    struct rmq_vfs *vfs = removal->options->vfs;
+    char path[PATH_MAX];
+    int64_t start = 0;
+    if (is_directory || !rmq_file_name_parse(name, &start))
+        return RMQ_OK;
+    int status =
+        rmq_path_join(path, sizeof path, removal->options->log_directory, name, removal->err);
+    return status == RMQ_OK ? vfs->unlink(vfs, path, removal->err) : status;
+}
+
+int rmq_timer_index_clear(const struct rmq_timer_index_options *options, struct rmq_error *err)
+{
+    assert(options && options->log_directory);
+
+    struct rmq_vfs *vfs = options->vfs;
+    struct removal removal = {options, err};
+    int status = vfs->list(vfs, options->log_directory, remove_file, &removal, err);
+    if (status == RMQ_OK)
+        status = vfs->sync_directory(vfs, options->log_directory, err);
+    return status == RMQ_NOT_FOUND ? RMQ_OK : status;
 }
 
 int rmq_timer_index_open(struct rmq_timer_index *index,

@@ -29,6 +29,8 @@ struct rmq_timer_index_options {
     int64_t bound; /* units of messages at or past this physical offset are removed */
 };
 
+/* Removes the files of a timer log, whatever their sizes. */
+int rmq_timer_index_clear(const struct rmq_timer_index_options *options, struct rmq_error *err);
 int rmq_timer_index_open(struct rmq_timer_index *index,
                          const struct rmq_timer_index_options *options, struct rmq_error *err);
 /* Does not flush. */

@@ -25,19 +25,15 @@ static int64_t place_of(int64_t time)
     return time % RMQ_TIMER_SLOTS * RMQ_TIMER_SLOT_SIZE;
 }
 
-/* Gives a new file its size, and refuses one of another size. */
-static int check_size(struct rmq_timer_wheel *wheel, const char *path, struct rmq_error *err)
+/* Gives the file its size, which is not that of a new one or of a damaged one. */
+static int set_size(struct rmq_timer_wheel *wheel, const char *path, struct rmq_error *err)
 {
     assert(wheel->fd >= 0);
 
     struct rmq_file_info info;
     int status = wheel->vfs->stat(wheel->vfs, path, &info, err);
-    if (status == RMQ_OK && info.size == 0)
-        return wheel->vfs->resize(wheel->vfs, wheel->fd, RMQ_TIMER_WHEEL_SIZE, err);
     if (status == RMQ_OK && info.size != RMQ_TIMER_WHEEL_SIZE)
-        return rmq_fail(err, RMQ_CORRUPT, -1,
-                        "%s has %lld bytes, not %lld; remove it: it is made again", path,
-                        (long long)info.size, (long long)RMQ_TIMER_WHEEL_SIZE);
+        status = wheel->vfs->resize(wheel->vfs, wheel->fd, RMQ_TIMER_WHEEL_SIZE, err);
     return status;
 }
 
@@ -49,7 +45,7 @@ int rmq_timer_wheel_open(struct rmq_timer_wheel *wheel, struct rmq_vfs *vfs, con
     *wheel = (struct rmq_timer_wheel){.vfs = vfs, .fd = -1};
     int status = vfs->open(vfs, path, RMQ_OPEN_WRITE | RMQ_OPEN_CREATE, &wheel->fd, err);
     if (status == RMQ_OK)
-        status = check_size(wheel, path, err);
+        status = set_size(wheel, path, err);
     if (status == RMQ_OK) {
         /* Pages without slots stay without memory. */
         wheel->slots = calloc(1, (size_t)RMQ_TIMER_WHEEL_SIZE);

@@ -35,8 +35,8 @@ struct rmq_timer_wheel {
     uint8_t *changed; /* by page of the file, whether it differs from the file */
 };
 
-/* Makes an empty wheel over the file at path, which is made where it is missing. RMQ_CORRUPT: the
- * file has another size. */
+/* Makes an empty wheel over the file at path, which is made where it is missing, and gets its size
+ * where it has another one. */
 int rmq_timer_wheel_open(struct rmq_timer_wheel *wheel, struct rmq_vfs *vfs, const char *path,
                          struct rmq_error *err);
 /* Does not flush. */

@@ -487,6 +487,7 @@ class TimerIndex:
         file_size: int,
         precision_ms: int,
         bound: int,
+        is_new: bool = False,
     ) -> None: ...
     def add(
         self,

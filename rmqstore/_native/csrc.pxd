@@ -175,6 +175,7 @@ cdef extern from "timer/timer_index.h" nogil:
         int64_t precision_ms
         int64_t bound
 
+    int rmq_timer_index_clear(const rmq_timer_index_options *options, rmq_error *err)
     int rmq_timer_index_open(rmq_timer_index *index, const rmq_timer_index_options *options, rmq_error *err)
     void rmq_timer_index_close(rmq_timer_index *index)
     int rmq_timer_index_add(rmq_timer_index *index, int64_t due_ms, rmq_timer_unit *unit, rmq_error *err)

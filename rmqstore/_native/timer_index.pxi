@@ -11,14 +11,15 @@ cdef class TimerIndex:
     """Which messages wait for which time: the files timerlog/ and timerwheel in the folder *root*.
 
     Units of messages at or past the physical offset *bound* are removed. A unit is (position, magic, physical offset,
-    size). Raises DiskError, and CorruptionError for a wheel of another size.
+    size). With *is_new* files of a timer log are removed first. Raises DiskError, and CorruptionError for files that are
+    not those of a timer log.
     """
 
     cdef rmq_timer_index index
     cdef bint is_open
     cdef int callers  # without the GIL
 
-    def __init__(self, root, *, file_size, precision_ms, bound):
+    def __init__(self, root, *, file_size, precision_ms, bound, bint is_new=False):
         cdef bytes folder = os.fsencode(os.path.join(root, "timerlog"))
         cdef bytes wheel = os.fsencode(os.path.join(root, "timerwheel"))
         cdef rmq_timer_index_options options
@@ -34,7 +35,9 @@ cdef class TimerIndex:
         options.precision_ms = integer_of("precision_ms", precision_ms, 1, INT32_MAX)
         options.bound = integer_of("bound", bound, 0, INT64_MAX)
         with nogil:
-            status = rmq_timer_index_open(&self.index, &options, &err)
+            status = rmq_timer_index_clear(&options, &err) if is_new else RMQ_OK
+            if status == RMQ_OK:
+                status = rmq_timer_index_open(&self.index, &options, &err)
         check(status, &err)
         self.is_open = True
 

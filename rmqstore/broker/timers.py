@@ -33,6 +33,8 @@ LAP_SLOTS = 2 * 604_800
 _QUIET_BYTES = 64 << 20
 """The part of the log that a new master reads at most where nothing was delivered for long."""
 _TIME_MAX = 2**53
+_SET_BACK_MS = 2000
+"""How far a clock may be set back without a second reading of slots."""
 
 
 class Unit(NamedTuple):
@@ -74,6 +76,8 @@ class Timers:
         self._changes = self._saved_changes = 0
         """Deliveries and new messages, and those before the progress that was saved last."""
         self._mark: _Mark | None = None
+        self._done: list[tuple[int, int]] = []
+        """Before the clock was set back: messages before an offset, in slots before a time."""
 
     def floor(self, time_ms: int) -> int:
         """Return the time of the slot that a time is in."""
@@ -111,11 +115,24 @@ class Timers:
         least."""
         return self.floor(now_ms)
 
+    def follow(self, now_ms: int) -> None:
+        """Take the present time. Where the clock was set back, slots are read again, for messages
+        that come from now on."""
+        end_ms = self.floor(now_ms)
+        if self.read_ms > end_ms + _SET_BACK_MS:
+            self._done.append((self.offset, self.read_ms))
+            self.read_ms = end_ms
+
+    def is_done(self, offset: int, slot_ms: int) -> bool:
+        """Whether a message was done before the clock was set back."""
+        return any(offset < end and slot_ms < end_ms for end, end_ms in self._done)
+
     def read(self, end_ms: int, delivered: int = 0) -> None:
         """Take that the slots before *end_ms* are done: all deliveries are in the log, of which
         there were *delivered*."""
         self.read_ms = end_ms
         self._changes += delivered
+        self._done = [each for each in self._done if each[1] > end_ms]
         while self._late and self._late[0][1] < end_ms:
             self._late.popleft()
             self._changes += 1
@@ -124,8 +141,9 @@ class Timers:
         """Count deliveries before *safe_offset*, the end of what the disk and every member have,
         where records end at *log_end*; return the progress where it is to be saved."""
         mark = self._mark
-        # The deliveries of an earlier master lie before the mark, and some are not passed yet.
-        if self.made or (mark is not None and safe_offset < mark.progress.log_offset):
+        # The deliveries of an earlier master lie before the mark, and some are not passed yet. So
+        # are messages that were done before the clock was set back.
+        if self.made or self._done or (mark is not None and safe_offset < mark.progress.log_offset):
             return None
         offset = self._late[0][0] if self._late else self.offset
         self._mark = _Mark(TimerProgress(self.read_ms, offset, log_end), self._changes)
@@ -140,7 +158,7 @@ class Timers:
     @property
     def is_settled(self) -> bool:
         """Whether all deliveries count."""
-        return self._changes == self._saved_changes and not self.made
+        return self._changes == self._saved_changes and not (self.made or self._done)
 
 
 class Deletions:

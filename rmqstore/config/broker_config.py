@@ -313,7 +313,7 @@ class BrokerConfig:
         "bytes",
         low=4096,
         high=2**31 - 1,
-        help="size of a file of the timer log; not changed where files exist",
+        help="size of a file of the timer log, which is made again where its files have another",
         effect="start",
     )
     recalls: bool = option(

@@ -10,7 +10,7 @@ import pytest
 
 from rmqstore import open as open_store
 from rmqstore._native.core import TimerIndex
-from rmqstore.store.metadata.timer_checkpoint import TimerCheckpoint
+from rmqstore.store.metadata.timer_checkpoint import TimerCheckpoint, is_marked, marked
 from tests.golden import DIRECTORY, RELEASES
 from tests.reference.timer_files import decode_log, encode_log, wheel_of
 
@@ -102,3 +102,14 @@ def test_units_name_the_records_of_the_queue(tmp_path: Path, release: str) -> No
             record = store.record_at(unit.physical_offset)
             assert (record.topic, record.queue_offset) == ("rmq_sys_wheel_timer", offset)
             assert record.size == unit.size
+
+
+def test_mark_tells_who_wrote_the_check_point(tmp_path: Path) -> None:
+    """RocketMQ writes the fields, and leaves the bytes after them as they are."""
+    content = (store_of(tmp_path, RELEASES[0], "clean") / "config" / "timercheck").read_bytes()
+    assert not is_marked(content)
+    assert not is_marked(b"")
+    own = marked(content) + content[60:]
+    assert is_marked(own)
+    assert TimerCheckpoint.decode(own) == TimerCheckpoint.decode(content)
+    assert not is_marked(b"\0" * 7 + b"\1" + own[8:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ async def test_messages_of_many_slots_arrive_in_their_order(tmp_path: Path) -> N
         {"TIMER_DELIVER_MS": "soon"},
         {"TIMER_DELAY_SEC": "259201"},
         {"TIMER_DELAY_SEC": "9" * 30},
-        {"TIMER_DELAY_MS": "1.5"},
+        {"TIMER_DELAY_MS": "5 s"},
     ],
 )
 @on_loop
@@ -502,3 +503,80 @@ async def test_each_message_is_delivered_once_through_two_fail_overs(tmp_path: P
         await broker.store.put("T", b"end", queue=0)
         records = await arrived(broker, "T", len(wanted) + 1)
         assert records[-1].body == b"end"
+
+
+# -- damaged files, and clocks
+
+
+def damage_log(root: Path) -> None:
+    (root / "timerlog" / ("0" * 20)).write_bytes(b"\xff" * 100)
+
+
+def cut_wheel(root: Path) -> None:
+    (root / "timerwheel").write_bytes(b"\xff" * 100)
+
+
+def fill_log(root: Path) -> None:
+    path = root / "timerlog" / ("0" * 20)
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+def damage_checkpoint(root: Path) -> None:
+    (root / "config" / "timercheck").write_bytes(b"\x7f" * 4096)
+
+
+def lose_progress(root: Path) -> None:
+    damage_checkpoint(root)
+    DelayOffsets().save(root)
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_log, cut_wheel, fill_log, damage_checkpoint, lose_progress]
+)
+@on_loop
+async def test_damaged_files_of_the_timer_are_made_again(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "200"}, body=b"first")
+        await sent(client, broker, {"TIMER_DELAY_MS": "1500"}, body=b"second")
+        await arrived(broker, "T")
+    damage(tmp_path)
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "1700"}, body=b"third")
+        records = await arrived(broker, "T", 3)
+        assert [each.body for each in records] == [b"first", b"second", b"third"]
+
+
+@on_loop
+async def test_files_of_another_size_are_made_again(tmp_path: Path) -> None:
+    async with Broker(quick(tmp_path, timer_file_size=8192)) as broker:
+        async with RemotingClient() as client:
+            await sent(client, broker, {"TIMER_DELAY_MS": "1500"})
+            await until(lambda: waiting(broker) == 1, "the message is in the wheel")
+    async with Broker(quick(tmp_path, timer_file_size=16384)) as broker:
+        await arrived(broker, "T")
+    assert (tmp_path / "timerlog" / ("0" * 20)).stat().st_size == 16384
+
+
+@pytest.mark.parametrize("hours", [24, -24])
+@on_loop
+async def test_clock_that_is_set_a_day_loses_no_message_and_doubles_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        await sent(client, broker, {"TIMER_DELAY_MS": "200", "UNIQ_KEY": "1"})
+        await sent(client, broker, {"TIMER_DELAY_MS": "2000", "UNIQ_KEY": "2"})
+        await arrived(broker, "T")
+        monkeypatch.setattr(broker.runtime, "wall_ms", lambda: now_ms() + 3_600_000 * hours)
+        if hours > 0:
+            await arrived(broker, "T", 2)
+            monkeypatch.undo()
+        await sent(client, broker, {"TIMER_DELAY_MS": "300", "UNIQ_KEY": "3"})
+        records = await arrived(broker, "T", 2 + (hours > 0))
+        keys = [each.unique_key for each in records]
+        assert keys == (["1", "2", "3"] if hours > 0 else ["1", "3"])
+        monkeypatch.undo()
+        await sent(client, broker, {"TIMER_DELAY_MS": "2200", "UNIQ_KEY": "4"})
+        records = await arrived(broker, "T", 4)
+        assert sorted(each.unique_key or "" for each in records) == ["1", "2", "3", "4"]

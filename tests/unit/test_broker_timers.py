@@ -228,3 +228,33 @@ def test_deliveries_in_the_log_name_their_origin() -> None:
     records = [Logged({"TIMER_ORIGIN": text}) for text in ("3", "x", "-1", "", "2")]
     records.append(Logged({"a": "TIMER_ORIGIN"}))
     assert made_since(records) == {3: ("T", "K"), 2: ("T", "K")}
+
+
+# -- clocks that are set
+
+
+def test_clock_that_is_set_back_has_slots_read_again_for_new_messages_alone() -> None:
+    machine = timers()
+    for offset in range(2):
+        machine.enter(offset, stored_ms=NOW_MS, due_ms=NOW_MS + 5000)
+    machine.read(NOW_MS + DAY_MS, 2)
+    machine.follow(NOW_MS + 3000)
+    assert machine.read_ms == NOW_MS + 3000
+    unit = machine.enter(2, stored_ms=NOW_MS + 3000, due_ms=NOW_MS + 5000)
+    assert unit is not None
+    assert unit.slot_ms == NOW_MS + 5000
+    assert [machine.is_done(offset, unit.slot_ms) for offset in range(3)] == [True, True, False]
+    # What was done is in no progress that begins before it.
+    machine.settle(safe_offset=900, log_end=900)
+    assert machine.settle(safe_offset=900, log_end=900) is None
+    assert not machine.is_settled
+    machine.read(NOW_MS + DAY_MS, 1)
+    assert not machine.is_done(0, NOW_MS + 5000)
+    machine.settle(safe_offset=900, log_end=900)
+    assert machine.settle(safe_offset=900, log_end=900) is not None
+
+
+def test_clock_that_is_a_second_behind_reads_no_slot_again() -> None:
+    machine = timers(read_ms=NOW_MS + 1000)
+    machine.follow(NOW_MS)
+    assert machine.read_ms == NOW_MS + 1000

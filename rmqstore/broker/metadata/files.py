@@ -8,6 +8,7 @@ from collections.abc import Callable
 from rmqstore.net.runtime import Runtime
 from rmqstore.store.folder import FolderLike, folder_at
 from rmqstore.store.metadata.table import Table
+from rmqstore.store.metadata.timer_checkpoint import is_marked, marked
 
 __all__ = ["SavedTable", "TimerFiles"]
 
@@ -47,8 +48,7 @@ class SavedTable:
 
 
 class TimerFiles:
-    """timercheck and timermetrics of a RocketMQ master, kept until RocketMQ uses the store
-    again."""
+    """timercheck and timermetrics, as a RocketMQ master has them, or for RocketMQ to read."""
 
     _CHECKPOINT_SIZE = 56
     _FILE_SIZE = 4096
@@ -63,6 +63,15 @@ class TimerFiles:
     def metrics(self) -> bytes:
         """Return the body of GET_TIMER_METRICS, empty without a file. Raises OSError."""
         return self._content("timermetrics")
+
+    def is_of_rocketmq(self) -> bool:
+        """Whether RocketMQ wrote the check point, or a master that runs it did. Raises OSError."""
+        content = self._content("timercheck")
+        return bool(content) and not is_marked(content)
+
+    def save_own(self, checkpoint: bytes) -> None:
+        """Write a check point of this broker; durable on return. Raises OSError."""
+        self._folder.replace("config/timercheck", marked(checkpoint).ljust(self._FILE_SIZE, b"\0"))
 
     def save(self, checkpoint: bytes, metrics: bytes) -> None:
         """Write those that differ from the files, empty ones not; durable on return. Raises

@@ -35,6 +35,8 @@ _DISPATCH_S = 0.002
 _DISPATCH_LOOKS = 100
 _SETTLE_S = 1.0
 """Longest wait of the close for replicas, after which deliveries do not count."""
+_AHEAD_MS_MAX = 30 * 86_400_000
+"""How far ahead of the clock progress may be; beyond that it is damaged."""
 _SAVE_S = 1.0
 _CLEAN_MS = 30_000
 _ROLLS = "TIMER_ROLL_TIMES"
@@ -143,11 +145,17 @@ class TimerMessages(Service):
             await runtime.sleep(_DISPATCH_S)
 
         first, next_offset = self._view().bounds(TIMER_TOPIC, 0) or (0, 0)
-        progress = core.metadata.tables.delays.latest.timer or await self._progress_of_java()
+        progress = core.metadata.tables.delays.latest.timer
+        by_java = await self._progress_of_java()
+        if by_java is not None and (progress is None or by_java[:2] > progress[:2]):
+            progress = by_java
         if progress is not None and (
             progress.log_offset > end or progress.queue_offset > next_offset
         ):
             core.log.warning("timer messages: the log ends before deliveries that count")
+            progress = None
+        if progress is not None and progress.read_ms > runtime.wall_ms() + _AHEAD_MS_MAX:
+            core.log.error("timer messages: the progress is that of %d ms", progress.read_ms)
             progress = None
         if progress is None:
             start_ms = self._first_ms(first) if next_offset > first else runtime.wall_ms()
@@ -169,10 +177,13 @@ class TimerMessages(Service):
         return timers
 
     async def _progress_of_java(self) -> TimerProgress | None:
-        """Returns what RocketMQ's check point says; its deliveries name no origin."""
-        files, end = self._core.metadata.timer_files, self._core.store.store.end_offset
-        found = TimerCheckpoint.decode(await self._core.runtime.in_thread(files.checkpoint))
-        if found is None or found.read_ms <= 0:
+        """Returns what a check point of RocketMQ says, whose deliveries name no origin."""
+        files, runtime = self._core.metadata.timer_files, self._core.runtime
+        end = self._core.store.store.end_offset
+        if not await runtime.in_thread(files.is_of_rocketmq):
+            return None
+        found = TimerCheckpoint.decode(await runtime.in_thread(files.checkpoint))
+        if found is None or not 0 < found.read_ms <= runtime.wall_ms() + _AHEAD_MS_MAX:
             return None
         _, next_offset = self._view().bounds(TIMER_TOPIC, 0) or (0, 0)
         return TimerProgress(found.read_ms, min(found.queue_offset, next_offset), end)
@@ -199,12 +210,18 @@ class TimerMessages(Service):
 
     def _open(self, bound: int) -> TimerIndex:
         config = self._core.config
-        return self._make_index(
+        make = partial(
+            self._make_index,
             self._core.store.store.path,
             file_size=config.timer_file_size,
             precision_ms=config.timer_precision_ms,
-            bound=bound,
         )
+        try:
+            return make(bound=bound)
+        except CorruptionError as error:
+            # All of it is in the commit log.
+            self._core.log.error("the timer log is made again: %s", error)
+            return make(bound=0, is_new=True)
 
     def _find_made(self, timers: Timers, progress: TimerProgress) -> None:
         """Finds the deliveries in the log that do not count yet."""
@@ -227,6 +244,7 @@ class TimerMessages(Service):
         if not self._core.is_leading:
             return _AGAIN_MS
         try:
+            timers.follow(self._core.runtime.wall_ms())
             await self._enter(timers)
             await self._read(timers)
             self._trouble = ""
@@ -348,7 +366,7 @@ class TimerMessages(Service):
             offsets = [each[2] for each in batch]
             records = await self._core.runtime.in_thread(self._records_at, offsets)
             for (_, magic, _, _), record in zip(batch, records, strict=True):
-                if record is not None:
+                if record is not None and not timers.is_done(record.queue_offset, slot_ms):
                     is_rolled = bool(magic & _ROLL)
                     count += await self._deliver(timers, deletions, record, is_rolled=is_rolled)
         return count
@@ -449,8 +467,7 @@ class TimerMessages(Service):
                 self._core.log.error("the state of timer messages is not saved: %s", error)
 
     async def _save(self, timers: Timers, index: TimerIndex) -> None:
-        """Writes log, wheel, progress and check point, in this order: a check point without the
-        progress would be taken for one of RocketMQ."""
+        """Writes log, wheel, progress and check point, in this order."""
         progress, metadata = timers.progress, self._core.metadata
         await self._core.runtime.on_disk(index.flush)
         failure = await metadata.failure_of("delay")
@@ -467,7 +484,8 @@ class TimerMessages(Service):
             master_queue_offset=progress.queue_offset,
             version=version.next(now_ms=now_ms, state_version=epoch),
         )
-        await metadata.save_timer(checkpoint.encode(), b"")
+        save = partial(metadata.timer_files.save_own, checkpoint.encode())
+        await self._core.runtime.on_disk(save)
         self._saved = progress
 
     def _report(self, text: str) -> None:

@@ -6,6 +6,7 @@
      16    8 offset in the queue of timer messages
      24    8 such an offset of the master, on a slave
      32   24 state version, time in ms and counter of the data version
+     56    4 CRC-32 of the fields, where this library wrote them; RocketMQ leaves the bytes alone
 
 The file has 4096 bytes, the rest 0. All numbers are big-endian.
 """
@@ -16,11 +17,24 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
+from rmqstore._native.core import crc32
 from rmqstore.data_version import DataVersion
 
-__all__ = ["TimerCheckpoint"]
+__all__ = ["TimerCheckpoint", "is_marked", "marked"]
 
 _FIELDS = struct.Struct(">7q")
+_MARK = struct.Struct(">I")
+
+
+def marked(body: bytes) -> bytes:
+    """Return the beginning of a file whose fields this library wrote."""
+    fields = body[: _FIELDS.size]
+    return fields + _MARK.pack(crc32(fields))
+
+
+def is_marked(content: bytes) -> bool:
+    """Whether this library wrote the fields of a file last."""
+    return content.startswith(marked(content)) and len(content) > _FIELDS.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
