@@ -15,7 +15,7 @@ from rmqstore._native.core import Record
 from rmqstore.broker.node import Broker
 from rmqstore.broker.services.timers import TimerMessages
 from rmqstore.config import BrokerConfig
-from rmqstore.errors import NotWritable, PutError
+from rmqstore.errors import DiskError, NotWritable, PutError
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -289,6 +289,41 @@ async def test_delivery_that_is_in_the_log_is_not_made_again(
         await sent(client, broker, {"TIMER_DELAY_MS": "300"}, body=b"second")
         records = await arrived(broker, "T", 2)
         assert [each.body for each in records] == [b"first", b"second"]
+
+
+@on_loop
+async def test_error_within_a_slot_delivers_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
+        due = {"TIMER_DELIVER_MS": str(now_ms() + 500)}
+        for number in range(5):
+            await sent(client, broker, due, body=b"%d" % number)
+        deliver, failures = TimerMessages._deliver, [DiskError(5, "a read failed")] * 3
+
+        async def fail(self: Any, timers: Any, deletions: Any, record: Any, **rest: Any) -> None:
+            if record.body == b"3" and failures:
+                raise failures.pop()
+            await deliver(self, timers, deletions, record, **rest)
+
+        monkeypatch.setattr(TimerMessages, "_deliver", fail)
+        await sent(client, broker, {"TIMER_DELAY_MS": "1500"}, body=b"later")
+        records = await arrived(broker, "T", 6)
+        assert [each.body for each in records] == [b"0", b"1", b"2", b"3", b"4", b"later"]
+        assert not failures
+
+
+@on_loop
+async def test_message_whose_properties_are_full_is_delivered(tmp_path: Path) -> None:
+    async with Broker(quick(tmp_path, timer_window_slots=10)) as broker:
+        async with RemotingClient() as client:
+            await sent(client, broker, {"TIMER_DELAY_MS": "800"})
+            [waiting_record] = await arrived(broker, TIMER)
+            room = 32_767 - len(waiting_record.properties_text) - len("p\x01\x02")
+            await sent(client, broker, {"TIMER_DELAY_MS": "800", "p": "x" * room})
+            first, second = await arrived(broker, "T", 2)
+            assert "TIMER_ORIGIN" in first.properties
+            assert len(second.properties["p"]) == room
 
 
 @pytest.mark.parametrize("keeps_files", [True, False])

@@ -15,7 +15,7 @@ from rmqstore.broker.operations.timer_rules import DELETES, TIMER_ORIGIN
 from rmqstore.broker.services.service import Service
 from rmqstore.broker.timers import Deletions, Timers, due_ms_of, made_since
 from rmqstore.data_version import DataVersion
-from rmqstore.errors import CorruptionError, MessageRejected, StoreError
+from rmqstore.errors import CorruptionError, MessageRejected, OffsetOutOfRange, StoreError
 from rmqstore.message import java_string_hash
 from rmqstore.net.metrics import Family, counter, gauge
 from rmqstore.store.delay import REAL_QUEUE, REAL_TOPIC
@@ -66,6 +66,8 @@ class TimerMessages(Service):
         self._role: Role | None = None
         self._trouble = ""
         self._closing_ms = 0
+        self._of_slot: set[int] = set()
+        """Messages of the slot in progress that are delivered."""
         self._delivered = self._skipped = 0
         self._saved: TimerProgress | None = None
 
@@ -84,12 +86,13 @@ class TimerMessages(Service):
             await self._settled()
         await self._tasks.close()
         timers, self._timers = self._timers, None
-        if timers is not None and self._index is not None:
-            await self._save(timers, self._index)
-        if self._index is not None:
-            self._index.close()
-        self._index = None
-        self._trouble = ""
+        index, self._index = self._index, None
+        if index is not None:
+            if timers is not None:
+                await self._save_or_report(timers, index)
+            index.close()
+        self._of_slot.clear()
+        self._closing_ms, self._trouble = 0, ""
 
     def metrics(self) -> Iterable[Family]:
         timers, index = self._timers, self._index
@@ -336,8 +339,9 @@ class TimerMessages(Service):
             if index is None or slot_ms >= end_ms:
                 timers.read(end_ms)
                 return
-            delivered = await self._deliver_slot(timers, index, slot_ms)
-            timers.read(slot_ms + self._core.config.timer_precision_ms, delivered)
+            await self._deliver_slot(timers, index, slot_ms)
+            timers.read(slot_ms + self._core.config.timer_precision_ms, len(self._of_slot))
+            self._of_slot.clear()
 
     async def _dispatched(self) -> None:
         """Returns once all that is acknowledged is in the queue."""
@@ -348,8 +352,8 @@ class TimerMessages(Service):
                 return
             await self._core.runtime.sleep(_DISPATCH_S)
 
-    async def _deliver_slot(self, timers: Timers, index: TimerIndex, slot_ms: int) -> int:
-        """Delivers the messages of a slot but those that are deleted; returns their number."""
+    async def _deliver_slot(self, timers: Timers, index: TimerIndex, slot_ms: int) -> None:
+        """Delivers the messages of a slot but those that are deleted."""
         units = await self._core.runtime.in_thread(index.units, slot_ms)
         deletions = Deletions()
         rest = []
@@ -360,7 +364,6 @@ class TimerMessages(Service):
             elif (record := self._record_at(unit[2])) is not None:
                 deletions.add(record.properties)
 
-        count = 0
         for at in range(0, len(rest), _BATCH):
             batch = rest[at : at + _BATCH]
             offsets = [each[2] for each in batch]
@@ -368,8 +371,7 @@ class TimerMessages(Service):
             for (_, magic, _, _), record in zip(batch, records, strict=True):
                 if record is not None and not timers.is_done(record.queue_offset, slot_ms):
                     is_rolled = bool(magic & _ROLL)
-                    count += await self._deliver(timers, deletions, record, is_rolled=is_rolled)
-        return count
+                    await self._deliver(timers, deletions, record, is_rolled=is_rolled)
 
     def _records_at(self, offsets: Iterable[int]) -> list[WaitingMessage | None]:
         return [self._record_at(offset) for offset in offsets]
@@ -377,7 +379,7 @@ class TimerMessages(Service):
     def _record_at(self, physical_offset: int) -> WaitingMessage | None:
         try:
             record = self._view().record_at(physical_offset, True)
-        except StoreError as error:
+        except (CorruptionError, OffsetOutOfRange) as error:
             self._core.log.error("the timer message at %d is lost: %s", physical_offset, error)
             return None
         found: WaitingMessage | None = record if record.topic == TIMER_TOPIC else None
@@ -385,15 +387,15 @@ class TimerMessages(Service):
 
     async def _deliver(
         self, timers: Timers, deletions: Deletions, record: WaitingMessage, *, is_rolled: bool
-    ) -> int:
-        """Appends the delivery of a message, or its copy for the wheel; returns 1, or 0 for one
-        that is deleted, or was delivered by an earlier master."""
+    ) -> None:
+        """Appends the delivery of a message, or its copy for the wheel, unless the message is
+        deleted, or was delivered by an earlier master, or before an error."""
         offset, properties = record.queue_offset, record.properties
         if offset in timers.made:
             timers.made.discard(offset)
-            return 1
-        if not is_rolled and deletions.holds(properties):
-            return 0
+            self._of_slot.add(offset)
+        if offset in self._of_slot or (not is_rolled and deletions.holds(properties)):
+            return
         topic, queue = properties[REAL_TOPIC], queue_named(properties.get(REAL_QUEUE))
         if is_rolled:
             topic, queue = TIMER_TOPIC, 0
@@ -403,8 +405,8 @@ class TimerMessages(Service):
             properties[_LEFT] = str(self._core.runtime.wall_ms())
         origin = (TIMER_ORIGIN, str(offset))
         await self._deliver_until_stored(record, topic, queue, properties, origin)
+        self._of_slot.add(offset)
         self._delivered += not is_rolled
-        return 1
 
     async def _deliver_until_stored(
         self,
@@ -418,6 +420,10 @@ class TimerMessages(Service):
             try:
                 await self._deliverer.deliver(record, topic, queue, properties, origin=origin)
             except MessageRejected as error:
+                if properties != record.properties:
+                    # They have no room for those of the timer.
+                    properties = record.properties
+                    continue
                 self._core.log.error(
                     "timer message %s cannot be stored in %s: %s", origin[1], topic, error
                 )
@@ -456,15 +462,21 @@ class TimerMessages(Service):
             await runtime.sleep(_SAVE_S)
             if (index := self._index) is None:
                 continue
+            if timers.progress != self._saved:
+                await self._save_or_report(timers, index)
             try:
-                if timers.progress != self._saved:
-                    await self._save(timers, index)
                 if runtime.now_ms() >= cleaned_ms + _CLEAN_MS:
                     cleaned_ms = runtime.now_ms()
                     start = max(store.start_offset, 0)
                     await runtime.on_disk(partial(index.delete_before, start))
-            except (StoreError, OSError) as error:
-                self._core.log.error("the state of timer messages is not saved: %s", error)
+            except StoreError as error:
+                self._core.log.error("files of the timer log stay: %s", error)
+
+    async def _save_or_report(self, timers: Timers, index: TimerIndex) -> None:
+        try:
+            await self._save(timers, index)
+        except (StoreError, OSError) as error:
+            self._core.log.error("the state of timer messages is not saved: %s", error)
 
     async def _save(self, timers: Timers, index: TimerIndex) -> None:
         """Writes log, wheel, progress and check point, in this order."""
