@@ -31,6 +31,7 @@ _AGAIN_MS = 100
 """Pause after a failure."""
 _UNCOUNTED_LOOK_MS = 50
 _BATCH = 256
+_READ_AT_ONCE = 2048
 _DISPATCH_S = 0.002
 _DISPATCH_LOOKS = 100
 _SETTLE_S = 1.0
@@ -364,11 +365,14 @@ class TimerMessages(Service):
             elif (record := self._record_at(unit[2])) is not None:
                 deletions.add(record.properties)
 
-        for at in range(0, len(rest), _BATCH):
-            batch = rest[at : at + _BATCH]
+        for at in range(0, len(rest), _READ_AT_ONCE):
+            batch = rest[at : at + _READ_AT_ONCE]
             offsets = [each[2] for each in batch]
             records = await self._core.runtime.in_thread(self._records_at, offsets)
-            for (_, magic, _, _), record in zip(batch, records, strict=True):
+            for number, ((_, magic, _, _), record) in enumerate(zip(batch, records, strict=True)):
+                if number % _BATCH == 0:
+                    # Deliveries do not wait, so that requests would.
+                    await self._core.runtime.sleep(0)
                 if record is not None and not timers.is_done(record.queue_offset, slot_ms):
                     is_rolled = bool(magic & _ROLL)
                     await self._deliver(timers, deletions, record, is_rolled=is_rolled)
