@@ -33,6 +33,8 @@ LAP_SLOTS = 2 * 604_800
 _QUIET_BYTES = 64 << 20
 """The part of the log that a new master reads at most where nothing was delivered for long."""
 _TIME_MAX = 2**53
+_AHEAD_MS_MAX = 2**31 - 1
+"""How far ahead a unit of the timer log can be."""
 _SET_BACK_MS = 2000
 """How far a clock may be set back without a second reading of slots."""
 
@@ -68,6 +70,7 @@ class Timers:
         self.made: set[int] = set()
         """Offsets of messages that an earlier master delivered."""
         self._precision_ms = precision_ms
+        window_slots = min(window_slots, _AHEAD_MS_MAX // precision_ms)
         self._window_ms = window_slots * precision_ms
         self._third_ms = window_slots // 3 * precision_ms
         self._half_ms = window_slots // 2 * precision_ms

@@ -104,6 +104,14 @@ def test_message_beyond_the_window_is_entered_again(days: float, ahead_days: int
     assert unit == Unit(NOW_MS + ahead_days * DAY_MS, NOW_MS, is_rolled=True)
 
 
+def test_slot_of_a_coarse_wheel_is_no_further_away_than_a_unit_can_say() -> None:
+    coarse = Timers(TimerProgress(NOW_MS, 0, 0), precision_ms=60_000, window_slots=604_800)
+    unit = coarse.enter(0, stored_ms=NOW_MS, due_ms=NOW_MS + 300 * DAY_MS)
+    assert unit is not None
+    assert unit.is_rolled
+    assert 20 * DAY_MS < unit.slot_ms - unit.write_ms < 2**31
+
+
 def test_late_message_waits_in_the_next_slot_to_be_read() -> None:
     unit = timers().enter(0, stored_ms=NOW_MS - 9000, due_ms=NOW_MS - 5000)
     assert unit == Unit(NOW_MS, NOW_MS, is_rolled=False)
