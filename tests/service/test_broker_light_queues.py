@@ -206,6 +206,33 @@ async def test_light_topics_and_groups_exist_by_their_names(tmp_path: Path, topi
 
 
 @on_loop
+async def test_light_topic_cannot_be_made_but_deleted(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path)) as broker, RemotingClient() as client:
+        fields = {
+            "topic": A,
+            "defaultTopic": "TBW102",
+            "readQueueNums": "4",
+            "writeQueueNums": "4",
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "order": "false",
+        }
+        request = Frame.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        answer = await call(client, broker, request)
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert "exists by its name" in (answer.remark or "")
+
+        await put(client, broker, b"0", A)
+        assert await pulled(client, broker, A) == [b"0"]
+        delete = Frame.request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": A})
+        assert (await call(client, broker, delete)).code == ResponseCode.SUCCESS
+        assert await pulled(client, broker, A) == []
+        await put(client, broker, b"1", A)
+        assert await pulled(client, broker, A, 1) == [b"1"]
+        assert await pulled(client, broker, "T") == [b"0", b"1"]
+
+
+@on_loop
 async def test_without_light_queues_no_name_is_one(tmp_path: Path) -> None:
     async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
         await put(client, broker, b"0", A)

@@ -170,6 +170,19 @@ def test_a_read_returns_records_by_offset_and_tag() -> None:
     assert view.get("none", 0, 0, 1, 1000, None, True)[0] is GetStatus.NO_MATCHED_LOGIC_QUEUE
 
 
+def test_a_read_returns_records_that_a_function_selects() -> None:
+    _, view = _filled()
+
+    def selects(values: tuple[str | None, ...]) -> bool:
+        return values == ("b", None)
+
+    found = view.select("orders", 0, 0, 10, 1000, 10, ("TAGS", "none"), selects, True)
+    assert found[:2] == (GetStatus.FOUND, 3)
+    assert [offset for offset, _ in records_in(found[5])] == [1]
+    found = view.select("orders", 0, 0, 10, 1000, 1, ("TAGS", "none"), selects, True)
+    assert found[:2] == (GetStatus.NO_MATCHED_MESSAGE, 1)
+
+
 def test_records_are_found_by_time_key_and_place() -> None:
     group, view = _filled()
     second = view.record_in("orders", 0, 1)

@@ -65,6 +65,11 @@ class TopicOperations:
         topic = change.topic
         rules.check_name(topic.name)
         rules.refuse_system(topic.name)
+        if self._core.config.light_queues and rules.light_topic(topic.name) is not None:
+            raise RequestRefused(
+                f"{topic.name} is a light queue, which exists by its name and has no settings",
+                code=ResponseCode.INVALID_PARAMETER,
+            )
         _check_numbers(topic)
         known = self._core.metadata.topic(topic.name)
         topic = rules.with_attributes(topic, known, change.attributes)
