@@ -12,11 +12,13 @@ __all__ = ["compare_doubles", "compared", "double", "number", "truth", "whole"]
 _LIMITS = {NumberKind.INTEGER: 2**31, NumberKind.LONG: 2**63}
 _BLANKS = "".join(map(chr, range(0x21)))
 """What Java's String.trim removes."""
+# No digit is tried twice: a text of a property may have 32 KiB of them.
 _DECIMAL = re.compile(
-    r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
+    r"[+-]?(?:NaN|Infinity"
+    r"|(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?[fFdD]?)"
 )
 _HEXADECIMAL = re.compile(
-    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?"
+    r"[+-]?0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++[fFdD]?"
 )
 _DIGITS_MAX = 4000
 
