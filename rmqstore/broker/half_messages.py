@@ -152,9 +152,8 @@ class Progress(NamedTuple):
     @classmethod
     def parse(cls, text: str | None) -> Progress | None:
         """Return the progress that a property names, None for any other text."""
-        numbers = (text or "").split("-")
-        is_whole = len(numbers) == 3 and all(each.isdecimal() for each in numbers)
-        return cls(*map(int, numbers)) if is_whole else None
+        numbers = [_number(each, -1) for each in (text or "").split("-")]
+        return cls(*numbers) if len(numbers) == 3 and min(numbers) >= 0 else None
 
     def __str__(self) -> str:
         return "-".join(map(str, self))
@@ -162,8 +161,8 @@ class Progress(NamedTuple):
 
 def offsets_of(body: bytes) -> list[int]:
     """Return the half messages that a note names; anything else in its body is left out."""
-    texts = body.decode("ascii", "replace").split(",")
-    return [int(each) for each in texts if each.isdecimal()]
+    numbers = (_number(each, -1) for each in body.decode("ascii", "replace").split(","))
+    return [each for each in numbers if each >= 0]
 
 
 def ended_since(records: Iterable[HalfRecord], halves: Mapping[int, Half]) -> Sequence[int]:

@@ -21,7 +21,7 @@ from enum import Enum, auto
 
 from rmqstore.broker.half_messages import Half, Key, Progress
 
-__all__ = ["Action", "Limits", "Transactions"]
+__all__ = ["Action", "Limits", "Transactions", "is_young"]
 
 _DONE_MAX = 10_000
 _DONE_PER_UNDECIDED = 4
@@ -305,8 +305,14 @@ class Transactions:
         return not self.unnoted and not self._unsafe
 
 
+def is_young(stored_ms: int, now_ms: int, limits: Limits) -> bool:
+    """Return whether a half message is too young for a question. One from the future is not: the
+    clock was set back, or that of the former master was ahead."""
+    return 0 <= now_ms - stored_ms < limits.timeout_ms
+
+
 def _due(half: Half, now_ms: int, limits: Limits) -> Action | None:
-    is_immune = now_ms - half.born_ms < half.immunity_ms
-    if is_immune or now_ms - half.stored_ms < limits.timeout_ms:
+    is_immune = 0 <= now_ms - half.born_ms < half.immunity_ms
+    if is_immune or is_young(half.stored_ms, now_ms, limits):
         return None
     return Action.GIVE_UP if half.times >= limits.times_max else Action.ASK

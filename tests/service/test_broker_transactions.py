@@ -11,6 +11,7 @@ import pytest
 
 from rmqstore._native.core import Record
 from rmqstore.broker.node import Broker
+from rmqstore.broker.services.transaction_log import TransactionLog
 from rmqstore.errors import NotWritable, PutError
 from rmqstore.message import parse_message_id
 from rmqstore.remoting.bodies.messages import StoredMessage, decode_messages
@@ -362,6 +363,27 @@ async def test_late_end_for_an_earlier_record_of_a_message_counts(tmp_path: Path
     async with Broker(config) as broker, RemotingClient() as client:
         code, _ = await ended(client, broker, place, COMMIT)
         assert code == ResponseCode.ILLEGAL_OPERATION
+
+
+@on_loop
+async def test_record_that_the_members_do_not_have_yet_is_not_taken_as_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in no queue before they have it."""
+    producer = Producer()
+    config = broker_config(tmp_path, **ASKING)
+    monkeypatch.setattr(TransactionLog, "halves", property(lambda _: (0, 1)))
+    first = TransactionLog.half_message
+    monkeypatch.setattr(
+        TransactionLog, "half_message", lambda log, at: None if at else first(log, at)
+    )
+    async with Broker(config) as broker, producer.client as client:
+        place = await half(client, broker)
+        await call(client, broker, heartbeat("c1"))
+        await until(lambda: producer.questions, "it is asked about")
+        await until_rounds(broker, 10)
+        await commit(client, broker, place)
+        await arrived(broker, "T")
 
 
 @on_loop

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqstore.broker.half_messages import Half, Key, Progress, ended_since, offsets_of
 from rmqstore.broker.transactions import Action, Limits, Transactions
@@ -108,7 +110,24 @@ def test_note_names_its_offsets(body: bytes, offsets: list[int]) -> None:
     assert offsets_of(body) == offsets
 
 
-@pytest.mark.parametrize("text", [None, "", "1-2", "1-2-3-4", "-1-2-3", "a-b-c", "1-2-"])
+@given(st.binary(max_size=60), st.lists(st.integers(0, 10**18 - 1), max_size=5))
+def test_anything_may_stand_between_the_offsets_of_a_note(junk: bytes, wanted: list[int]) -> None:
+    junk = bytes(each for each in junk if not chr(each).isdigit() or each > 127)
+    body = b"".join(b"%d," % each for each in wanted)
+    assert offsets_of(body + junk) == wanted
+    assert offsets_of(junk + b"," + body) == wanted
+    assert offsets_of(b"9" * 10_000 + b"," + body) == wanted
+
+
+@given(st.text(max_size=30))
+def test_progress_of_a_note_is_read_as_it_is_written(text: str) -> None:
+    found = Progress.parse(text)
+    assert found is None or Progress.parse(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "1-2", "9" * 10_000 + "-1-1", "1-2-3-4", "-1-2-3", "a-b-c", "1-2-"]
+)
 def test_text_that_is_no_progress_is_none(text: str | None) -> None:
     assert Progress.parse(text) is None
     assert Progress.parse("1-2-3") == Progress(1, 2, 3)
@@ -222,6 +241,13 @@ def test_immune_message_is_not_due_before_its_time() -> None:
     found = read(half(0, immunity_ms=60_000))
     assert due(found, 59_999) == []
     assert due(found, 60_000) == [(0, Action.ASK)]
+
+
+def test_message_from_the_future_is_due() -> None:
+    """The clock was set back by a day; RocketMQ asks at once, too."""
+    found = read(half(0, born_ms=10**8, stored_ms=10**8, immunity_ms=60_000))
+    assert due(found, 0) == [(0, Action.ASK)]
+    assert due(found, 10**8) == []
 
 
 def test_message_is_given_up_after_questions_alone() -> None:

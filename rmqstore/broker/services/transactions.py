@@ -15,7 +15,7 @@ from rmqstore.broker.operations.transactions import Decision, has_place, place_o
 from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.broker.services.service import Service
 from rmqstore.broker.services.transaction_log import TransactionLog
-from rmqstore.broker.transactions import Action, Limits, Transactions
+from rmqstore.broker.transactions import Action, Limits, Transactions, is_young
 from rmqstore.errors import MessageRejected, PutError, RequestRefused, StoreError
 from rmqstore.net.metrics import Family, counter, gauge
 from rmqstore.remoting.codes import ResponseCode
@@ -234,6 +234,9 @@ class TransactionEnds(Service):
             peer = self._member_of(half.group) if action is Action.ASK else None
             if action is Action.ASK and peer is None and not found.holds_up(half, now_ms, limits):
                 continue
+            if half.offset >= self._log.halves[1]:
+                # Its new record is not confirmed yet, so it cannot be read.
+                continue
             record = await self._runtime.in_thread(self._log.half_message, half.offset)
             if not found.begin_end(half, self._core.store.store.end_offset):
                 continue
@@ -266,7 +269,7 @@ class TransactionEnds(Service):
                     found.skip(offset)
                 elif record is None:
                     found.lost(offset)
-                elif now_ms - record.store_timestamp < limits.timeout_ms:
+                elif is_young(record.store_timestamp, now_ms, limits):
                     return
                 else:
                     found.found(Half.of(record))
