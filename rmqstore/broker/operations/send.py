@@ -20,6 +20,7 @@ from rmqstore.broker.operations.light_queues import LightQueues
 from rmqstore.broker.operations.message_rules import (
     CRC,
     INNER,
+    LATER,
     LIGHT_QUEUES,
     checked_batch,
     durability_of,
@@ -241,7 +242,9 @@ class SendOperation:
         key = properties.get("UNIQ_KEY")
         if key is None:
             key = properties["UNIQ_KEY"] = unique_key()
-        name, number = self._place_of(message, topic.name, queue, properties, is_half=is_half)
+        name, number = topic.name, queue
+        if is_half or not LATER.isdisjoint(properties):
+            name, number = self._place_of(message, name, queue, properties, is_half=is_half)
         handle = self._handle_of(topic.name, key, properties) if name == TIMER_TOPIC else None
         put = partial(
             self._view().put,
@@ -275,7 +278,7 @@ class SendOperation:
         *,
         is_half: bool,
     ) -> tuple[str, int]:
-        """Returns topic and queue where a message waits, or its own."""
+        """Returns topic and queue where a half message or a delayed one waits, or its own."""
         if is_half:
             config = self._core.config
             if config.rejects_transactions:
