@@ -12,6 +12,7 @@ import pytest
 from rmqstore._native.core import Record
 from rmqstore.broker.node import Broker
 from rmqstore.broker.services.transaction_log import TransactionLog
+from rmqstore.config import BrokerRole
 from rmqstore.errors import NotWritable, PutError
 from rmqstore.message import parse_message_id
 from rmqstore.remoting.bodies.messages import StoredMessage, decode_messages
@@ -587,6 +588,14 @@ async def test_end_of_a_message_that_is_no_half_message_is_refused(tmp_path: Pat
         code, remark = await ended(client, broker, (0, 0), COMMIT)
         assert (code, "no half message" in remark) == (ResponseCode.SYSTEM_ERROR, True)
         assert broker.store.store.end_offset == broker.store.store.record_at(0).size
+
+
+@on_loop
+async def test_slave_ends_no_transaction(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, broker_role=BrokerRole.SLAVE, broker_id=1)
+    async with Broker(config) as broker, RemotingClient() as client:
+        code, remark = await ended(client, broker, (0, 0), COMMIT)
+        assert (code, "reject it" in remark) == (ResponseCode.SLAVE_NOT_AVAILABLE, True)
 
 
 @pytest.mark.parametrize("text", ["", "x", "00" * 16, "ff" * 16, "7f" * 28])
