@@ -1,6 +1,6 @@
 """Services that a broker does not have, by the codes of the requests for them.
 
-`docs/operations.md` lists them in the sections that the refusals name.
+`docs/broker.md` and `docs/operations.md` list them in the sections that the refusals name.
 """
 
 from __future__ import annotations

@@ -71,9 +71,9 @@ def _topics(body: bytes) -> list[TopicChange]:
     return [TopicChange(replace(each, attributes={}), each.attributes) for each in topics]
 
 
-def _refused(services: Mapping[int, str], section: str) -> Iterator[Row]:
+def _refused(services: Mapping[int, str], described: str) -> Iterator[Row]:
     for code, service in services.items():
-        yield Row(code, refusal=f'{service} (docs/operations.md, "{section}")')
+        yield Row(code, refusal=f"{service} ({described})")
 
 
 def _group_of(header: object, body: Any) -> Iterable[str]:
@@ -359,7 +359,7 @@ ROWS = table(
     ),
     family(
         "refused",
-        *_refused(CLIENT_SERVICES, "Clients of a broker"),
-        *_refused(COMMANDS, "Commands that are not served"),
+        *_refused(CLIENT_SERVICES, 'docs/broker.md, "What is refused"'),
+        *_refused(COMMANDS, 'docs/operations.md, "Commands that are not served"'),
     ),
 )

@@ -52,17 +52,15 @@ class Program(Protocol):
         """Yield the command that runs the program."""
 
 
-def java_program(release: str, *flags: str) -> Program:
-    """Return the program of Java's clients of *release*, with *flags* of the JVM."""
+def java_program(release: str, *flags: str, name: str = "peer.clients.Main") -> Program:
+    """Return the program *name* of Java's clients of *release*, with *flags* of the JVM."""
     project = java.CLIENTS if release == BEFORE else java.PROGRAMS
     java.need(release, project)
 
     @contextmanager
     def program(*arguments: str) -> Iterator[Sequence[str]]:
         with java.scratch([*java.quick_flags(release, project), *flags]) as all_flags:
-            yield java.command(
-                release, "peer.clients.Main", *arguments, flags=all_flags, project=project
-            )
+            yield java.command(release, name, *arguments, flags=all_flags, project=project)
 
     return program
 
@@ -75,7 +73,14 @@ def play(program: Program, root: Path, tls: Tls | None = None) -> dict[str, Any]
 async def _play(program: Program, root: Path, tls: Tls) -> dict[str, Any]:
     async with Nameserver(_NAMESERVER, tls=tls.server, client_tls=tls.client) as nameserver:
         address = format_address(nameserver.address)
-        config = broker_config(root, nameservers=(address,), delay_levels_ms=(_DELAY_MS,) * 18)
+        config = broker_config(
+            root,
+            nameservers=(address,),
+            delay_levels_ms=(_DELAY_MS,) * 18,
+            sql_filters=True,
+            transaction_timeout_ms=_DELAY_MS,
+            transaction_check_interval_ms=_DELAY_MS,
+        )
         async with Broker(config, tls=tls.server, client_tls=tls.client) as broker:
             await broker.registered()
             with program(address) as command:
@@ -94,13 +99,15 @@ async def _play(program: Program, root: Path, tls: Tls) -> dict[str, Any]:
     return {name: json.loads(value) for name, _, value in (line.partition("=") for line in lines)}
 
 
-def play_through_kill(program: Program, group: OurGroup, letters: int) -> dict[str, int]:
-    """Run the consumer of *program* that fails at *letters* messages, and kill the master of
-    *group* once it has failed at all; return what the consumer saw."""
+def play_through_kill(
+    program: Program, group: OurGroup, count: int, *, after: str
+) -> dict[str, int]:
+    """Run *program* with *count* messages, and kill the master of *group* once it says *after*;
+    return what it saw, by name."""
     found: dict[str, int] = {}
     place = f"{group.server_host}:{group.nameserver_port}"
     with (
-        program(place, str(letters)) as command,
+        program(place, str(count)) as command,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
     ):
         limit = threading.Timer(_TIMEOUT_S, process.kill)
@@ -111,7 +118,7 @@ def play_through_kill(program: Program, group: OurGroup, letters: int) -> dict[s
                 name, _, value = line.strip().removeprefix("@").partition("=")
                 if line.startswith("@"):
                     found[name] = int(value)
-                if name == "tried":
+                if name == after:
                     group.master().kill()
             assert process.wait() == 0
         finally:

@@ -19,12 +19,15 @@ def test_go_clients_send_and_consume(tmp_path: Path) -> None:
         "batch": True,
         "pushed": 20,
         "tagged": ["0", "11"],
+        "selected": ["3", "4", "5"],
         "shared": True,
         "broadcast": True,
         "pulled": True,
         "polled": True,
         "delayed": True,
+        "timed": True,
         "requested": "re: hello",
+        "committed": ["0", "2", "4", "6"],
         "tries": [0, 1],
         "tried": 1,
         "dead": 1,
@@ -40,7 +43,7 @@ def test_go_consumer_fails_and_gets_dead_letters_though_the_master_is_killed(
     group = OurGroup(tmp_path, RETRYING)
     try:
         group.wait_whole()
-        found = play_through_kill(go.command, group, LETTERS)
+        found = play_through_kill(go.command, group, LETTERS, after="tried")
         assert found["tried"] == LETTERS
         assert found["dead"] == 2 * LETTERS, "those sent before the kill, and after it"
         assert found["fewest tries"] >= 3

@@ -3,14 +3,13 @@ directory of ours with transactions under way, taken over by a broker of RocketM
 
 from __future__ import annotations
 
-import subprocess
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from rmqstore.broker.node import Broker
+from tests.interop.clients import java_program, play_through_kill
 from tests.service.broker_clients import call, heartbeat
 from tests.service.test_broker_transactions import (
     ASKING,
@@ -20,18 +19,16 @@ from tests.service.test_broker_transactions import (
     ended,
     half,
 )
-from tests.support import java
 from tests.support.brokers import broker_config
 from tests.support.java_broker import java_side
 from tests.support.java_cluster import CLUSTER, GROUP
 from tests.support.loops import on_loop
 from tests.support.our_group import OurGroup
-from tests.support.releases import NEW
+from tests.support.releases import BEFORE, NEW
 from tests.support.waiting import until
 
 PROGRAM = "peer.clients.Transactions"
 TRANSACTIONS = 80
-LIMIT_S = 400.0
 SETTINGS = {
     "inSyncReplicas": 2,
     "allAckInSyncStateSet": "true",
@@ -45,17 +42,15 @@ SETTINGS = {
 pytestmark = pytest.mark.java
 
 
+@pytest.mark.parametrize("release", [NEW, BEFORE])
 def test_each_transaction_ends_once_as_its_producer_says_though_the_master_is_killed(
-    tmp_path: Path,
+    tmp_path: Path, release: str
 ) -> None:
-    java.need(NEW)
+    program = java_program(release, name=PROGRAM)
     group = OurGroup(tmp_path, SETTINGS)
     try:
         group.wait_whole()
-        place = f"{group.server_host}:{group.nameserver_port}"
-        with java.scratch(java.quick_flags(NEW)) as flags:
-            command = java.command(NEW, PROGRAM, place, str(TRANSACTIONS), flags=flags)
-            found = seen(command, group)
+        found = play_through_kill(program, group, TRANSACTIONS, after="sent")
         assert found == {
             "sent": TRANSACTIONS // 2,
             "committed": TRANSACTIONS // 2,
@@ -103,27 +98,3 @@ async def test_broker_of_rocketmq_goes_on_with_the_transactions_of_a_directory(
             rounds = len(second.questions) + 4
             await until(lambda: len(second.questions) >= rounds, "it asks again and again")
             assert asked() == {"asked about", "new"}
-
-
-def seen(command: list[str], group: OurGroup) -> dict[str, int]:
-    """Run the producer, and kill the master once half of the transactions are sent; return what it
-    saw."""
-    found: dict[str, int] = {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        limit = threading.Timer(LIMIT_S, process.kill)
-        limit.start()
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                name, _, value = line.strip().removeprefix("@").partition("=")
-                if line.startswith("@"):
-                    found[name] = int(value)
-                if name == "sent":
-                    group.master().kill()
-            assert process.wait() == 0
-        finally:
-            limit.cancel()
-            process.kill()
-    # The controllers' answers name the masters.
-    group.state()
-    return found

@@ -243,4 +243,4 @@ async def test_request_for_a_missing_service_is_refused_by_name(tmp_path: Path, 
         answer = await call(client, broker, Frame.request(code, {"topic": "T"}, b"x"))
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert RequestCode(code).name in (answer.remark or "")
-        assert 'docs/operations.md, "Clients of a broker"' in (answer.remark or "")
+        assert 'docs/broker.md, "What is refused"' in (answer.remark or "")

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	rocketmq "github.com/apache/rocketmq-client-go/v2"
@@ -76,20 +75,24 @@ func tagged(tags string) consumer.MessageSelector {
 }
 
 func start(group string, topic string, each listener, options ...consumer.Option) rocketmq.PushConsumer {
-	return startTagged(group, topic, "*", each, options...)
+	return startSelecting(group, topic, tagged("*"), each, options...)
 }
 
 // A topic that was made just before may have no route yet, which a consumer needs at its start.
-func startTagged(
-	group string, topic string, tags string, each listener, options ...consumer.Option,
+func startSelecting(
+	group string, topic string, selector consumer.MessageSelector, each listener,
+	options ...consumer.Option,
 ) rocketmq.PushConsumer {
 	var made rocketmq.PushConsumer
 	waitFor(func() bool {
 		started, err := rocketmq.NewPushConsumer(common(group, options...)...)
 		check(err)
 		made = started
-		check(made.Subscribe(topic, tagged(tags), toAll(each)))
-		return made.Start() == nil
+		check(made.Subscribe(topic, selector, toAll(each)))
+		if err = made.Start(); err != nil {
+			time.Sleep(again)
+		}
+		return err == nil
 	})
 	return made
 }
@@ -114,7 +117,7 @@ func toAll(each listener) func(
 func startFailing(
 	group string, topic string, each listener, options ...consumer.Option,
 ) rocketmq.PushConsumer {
-	first := startTagged(group, topic, "none", each, options...)
+	first := startSelecting(group, topic, tagged("none"), each, options...)
 	check(first.Shutdown())
 	check(startPulling("go-looking", "%RETRY%"+group).Shutdown())
 	return start(group, topic, each, options...)
@@ -127,10 +130,17 @@ func consume() {
 	show("pushed", all.count())
 	check(every.Shutdown())
 
-	chosen := startTagged("go-tagged", topic, "a || c", some.add)
+	chosen := startSelecting("go-tagged", topic, tagged("a || c"), some.add)
 	waitFor(func() bool { return some.count() == 2 })
 	show("tagged", some.sorted())
 	check(chosen.Shutdown())
+
+	var selected seen
+	expression := consumer.MessageSelector{Type: consumer.SQL92, Expression: "number BETWEEN 3 AND 5"}
+	selecting := startSelecting("go-selecting", topic, expression, selected.add)
+	waitFor(func() bool { return selected.count() == 3 })
+	show("selected", selected.sorted())
+	check(selecting.Shutdown())
 }
 
 // The consumers of one group share the queues of a topic once the broker has told them of each
@@ -221,20 +231,29 @@ func poll(count int) {
 	check(reader.Shutdown())
 }
 
-// Shows whether a message came, and not before its time.
+// Shows whether a message of a level and one of a time came, and not before their time.
 func delay(maker rocketmq.Producer) {
 	insist(maker, message(delayedTopic, "now", ""))
-	waited := int64(-1)
+	var lock sync.Mutex
+	waited := map[string]time.Duration{}
 	before := time.Now()
-	insist(maker, message(delayedTopic, "later", "").WithDelayTimeLevel(1))
+	insist(maker, message(delayedTopic, "delayed", "").WithDelayTimeLevel(1))
+	timed := message(delayedTopic, "timed", "")
+	timed.WithProperty("TIMER_DELAY_SEC", "1")
+	insist(maker, timed)
 	late := start("go-delayed", delayedTopic, func(each *primitive.MessageExt) consumer.ConsumeResult {
-		if string(each.Body) == "later" {
-			atomic.StoreInt64(&waited, time.Since(before).Milliseconds())
-		}
+		lock.Lock()
+		defer lock.Unlock()
+		waited[string(each.Body)] = time.Since(before)
 		return consumer.ConsumeSuccess
 	})
-	waitFor(func() bool { return atomic.LoadInt64(&waited) >= 0 })
-	show("delayed", atomic.LoadInt64(&waited) >= 1000)
+	waitFor(func() bool {
+		lock.Lock()
+		defer lock.Unlock()
+		return len(waited) == 3
+	})
+	show("delayed", waited["delayed"] >= time.Second)
+	show("timed", waited["timed"] >= time.Second)
 	check(late.Shutdown())
 }
 

@@ -28,6 +28,7 @@ const (
 	failingTopic = "GoFailing"
 	askedTopic   = "GoAsked"
 	delayedTopic = "GoDelayed"
+	endedTopic   = "GoEnded"
 	dyingTopic   = "GoDying"
 	sent         = 20
 	wait         = 150 * time.Second
@@ -58,6 +59,7 @@ func main() {
 	poll(count)
 	delay(maker)
 	request(maker)
+	transact()
 	consumeAgain(maker)
 	giveUp(maker, 1, 0)
 	consumeInOrder(maker)
@@ -99,6 +101,7 @@ func newProducer(options ...producer.Option) rocketmq.Producer {
 
 func message(topic string, body string, tag string) *primitive.Message {
 	made := primitive.NewMessage(topic, []byte(body)).WithKeys([]string{"key-" + body})
+	made.WithProperty("number", body)
 	return made.WithTag(tag)
 }
 

@@ -6,6 +6,7 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
@@ -18,12 +19,12 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.BooleanSupplier;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -37,6 +38,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -112,6 +114,7 @@ public final class Main {
         find(producer, first);
         request(producer);
         consume(producer);
+        select();
         delay(producer);
         consumeAgain(producer);
         giveUp(producer, 1);
@@ -122,7 +125,10 @@ public final class Main {
     }
 
     private static Message message(String body, String tag) {
-        return new Message(TOPIC, tag, "key-" + body, body.getBytes(StandardCharsets.UTF_8));
+        Message message =
+            new Message(TOPIC, tag, "key-" + body, body.getBytes(StandardCharsets.UTF_8));
+        message.putUserProperty("number", body);
+        return message;
     }
 
     private SendResult send(DefaultMQProducer producer) throws Exception {
@@ -156,21 +162,41 @@ public final class Main {
         return first;
     }
 
-    /** Prints whether a message came, and none before its time. */
+    /** Prints whether a message of a level and one of a time came, and none before its time. */
     private void delay(DefaultMQProducer producer) throws Exception {
-        Message message = new Message(DELAYED_TOPIC, "later".getBytes(StandardCharsets.UTF_8));
-        message.setDelayTimeLevel(1);
-        AtomicLong waited = new AtomicLong(-1);
+        Message delayed = new Message(DELAYED_TOPIC, "delayed".getBytes(StandardCharsets.UTF_8));
+        delayed.setDelayTimeLevel(1);
+        // Clients of 4.9 have no method for it.
+        Message timed = new Message(DELAYED_TOPIC, "timed".getBytes(StandardCharsets.UTF_8));
+        MessageAccessor.putProperty(timed, "TIMER_DELAY_SEC", "1");
+        Map<String, Long> came = new ConcurrentHashMap<>();
         long sent = System.currentTimeMillis();
-        producer.send(message);
+        producer.send(delayed);
+        producer.send(timed);
         DefaultMQPushConsumer consumer = configured("java-delayed", "delayed", DELAYED_TOPIC);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            waited.set(System.currentTimeMillis() - sent);
+            messages.forEach(each -> came.put(text(each), System.currentTimeMillis()));
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        waitFor(() -> waited.get() >= 0);
-        print("delayed", waited.get() >= 1000);
+        waitFor(() -> came.size() == 2);
+        print("delayed", came.getOrDefault("delayed", 0L) >= sent + 1000);
+        print("timed", came.getOrDefault("timed", 0L) >= sent + 1000);
+        consumer.shutdown();
+    }
+
+    /** A consumer selects by an expression of SQL92. */
+    private void select() throws Exception {
+        DefaultMQPushConsumer consumer = configured("java-selecting", "selecting", TOPIC);
+        consumer.subscribe(TOPIC, MessageSelector.bySql("number BETWEEN 3 AND 5"));
+        Set<String> selected = Collections.synchronizedSet(new TreeSet<>());
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(each -> selected.add(text(each)));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        waitFor(() -> selected.size() == 3);
+        print("selected", selected);
         consumer.shutdown();
     }
 
