@@ -14,6 +14,7 @@ import pytest
 import rmqstore
 from rmqstore.cli import bench
 from tests.cli.conftest import ROOT, Run
+from tests.support import java
 from tests.support.programs import run_program
 
 RATES = {"bench", "messages", "seconds", "msgs_per_s", "log_MB_per_s", "bytes_per_message"}
@@ -127,5 +128,7 @@ def test_demo_proves_everything_and_cleans_up(tmp_path: Path) -> None:
     assert "acknowledged messages are in each of the three, once" in answer.stdout
     assert "took sends" in answer.stdout
     assert "are in two stores or three" in answer.stdout
+    letters = "20 of 20 messages at which Java's listener failed are dead letters"
+    assert ("no consumer of RocketMQ: " if java.missing() else letters) in answer.stdout
 
     assert list(tmp_path.iterdir()) == []

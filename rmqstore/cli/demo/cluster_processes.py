@@ -105,12 +105,15 @@ class Cluster:
             "controllerAddr": self.controller_addresses,
             "storePathRootDir": self.stores()[number],
             "mappedFileSizeCommitLog": 16 << 20,
+            "maxHashSlotNum": 5000,
+            "maxIndexNum": 20_000,
             "inSyncReplicas": 2,
             "minInSyncReplicas": 2,
             "brokerHeartbeatInterval": 100,
             "controllerHeartBeatTimeoutMills": 2000,
             "haSendHeartbeatInterval": 200,
             "haHousekeepingInterval": 2000,
+            "messageDelayLevel": "1s 1s 1s",
         }
 
 

@@ -1,6 +1,6 @@
 """The cluster step of `demo`: three controllers, a nameserver and a group of three brokers, each in
 a separate process. The group loses its master under load, then the next master together with the
-leading controller."""
+leading controller. Meanwhile a consumer of RocketMQ fails at its messages, where Java is found."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import rmqstore
 from rmqstore.admin.controller import ControllerAdmin
 from rmqstore.cli.demo.cluster_processes import BROKER_NAME, Cluster, Server, cluster
 from rmqstore.cli.demo.cluster_writer import TOPIC, ClusterClient, numbers_in
+from rmqstore.cli.demo.java_consumer import MESSAGES, java_command, java_consumer
 from rmqstore.cli.demo.steps import Done
 from rmqstore.controller.engines import raft
 from rmqstore.errors import RemotingError, StoreTimeout
@@ -35,18 +36,25 @@ def show(folder: Path, done: Done) -> None:
     print(
         f"8. {nodes}, a nameserver and three brokers in processes; masters are killed", flush=True
     )
+    asyncio.run(_run(folder / "cluster", count, done))
+
+
+async def _run(folder: Path, count: int, done: Done) -> None:
+    java = await java_command()
     began = time.monotonic()
-    sent, proof, is_proven = asyncio.run(_run(folder / "cluster", count))
-    done("survive killed masters", sent, time.monotonic() - began, proof, is_proven)
-
-
-async def _run(folder: Path, count: int) -> tuple[int, str, bool]:
     async with (
         cluster(folder, count) as servers,
         ControllerAdmin(servers.controller_addresses) as admin,
+        contextlib.AsyncExitStack() as stack,
     ):
         client = ClusterClient(servers.nameserver.address)
         try:
+            await _until(lambda: _is_full(servers, admin), "a set of three")
+            consumer = None
+            if isinstance(java, list):
+                running = java_consumer(java, folder, servers.nameserver.address)
+                consumer = await stack.enter_async_context(running)
+                await consumer.failed_at_all()
             client.start()
             said = [await _lose_master(servers, admin, client, with_leader=False)]
             if count > 1:
@@ -55,6 +63,7 @@ async def _run(folder: Path, count: int) -> tuple[int, str, bool]:
             read = await _read_all(client)
         finally:
             await client.close()
+        retried = await consumer.proof() if consumer is not None else None
         await servers.end(signal.SIGTERM)
 
         copies = await asyncio.to_thread(_copies, servers.stores())
@@ -65,7 +74,12 @@ async def _run(folder: Path, count: int) -> tuple[int, str, bool]:
             f"{'; '.join(said)}; of {len(sent)} acknowledged messages {len(sent) - lost} are read "
             f"from the last master and {len(sent) - single} are in two stores or three"
         )
-        return len(sent), proof, not lost and not single and len(sent) >= _BEFORE
+        is_proven = not lost and not single and len(sent) >= _BEFORE
+        done("survive killed masters", len(sent), time.monotonic() - began, proof, is_proven)
+        if retried is None:
+            print(f"no consumer of RocketMQ: {java}", flush=True)
+        else:
+            done("fail, retry, give up in Java", MESSAGES, time.monotonic() - began, *retried)
 
 
 async def _lose_master(

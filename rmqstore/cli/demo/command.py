@@ -5,7 +5,8 @@ queue, tag, key and time. It kills a writer during its work, recovers the store 
 three replicas lose their master without losing a message, and Spark queries the store, follows a
 writer, and compares replicas. Last, a group of three brokers with three controllers and a
 nameserver, each in a separate process, continues without a loss when its master is killed under
-load.
+load, and a consumer of RocketMQ that fails gets its messages again until they are dead letters,
+where Java and Maven are found.
 """
 
 from __future__ import annotations
