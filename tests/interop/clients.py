@@ -9,7 +9,7 @@ import asyncio
 import json
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,14 +100,13 @@ async def _play(program: Program, root: Path, tls: Tls) -> dict[str, Any]:
 
 
 def play_through_kill(
-    program: Program, group: OurGroup, count: int, *, after: str
+    program: Program, nameserver: str, count: int, *, after: str, kill: Callable[[], None]
 ) -> dict[str, int]:
-    """Run *program* with *count* messages, and kill the master of *group* once it says *after*;
-    return what it saw, by name."""
+    """Run *program* with *count* messages, and *kill* a master once it says *after*; return what
+    it saw, by name."""
     found: dict[str, int] = {}
-    place = f"{group.server_host}:{group.nameserver_port}"
     with (
-        program(place, str(count)) as command,
+        program(nameserver, str(count)) as command,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
     ):
         limit = threading.Timer(_TIMEOUT_S, process.kill)
@@ -119,11 +118,20 @@ def play_through_kill(
                 if line.startswith("@"):
                     found[name] = int(value)
                 if name == after:
-                    group.master().kill()
+                    kill()
             assert process.wait() == 0
         finally:
             limit.cancel()
             process.kill()
+    return found
+
+
+def play_in_group(program: Program, group: OurGroup, count: int, *, after: str) -> dict[str, int]:
+    """Do the same, and kill the master of *group*."""
+    nameserver = f"{group.server_host}:{group.nameserver_port}"
+    found = play_through_kill(
+        program, nameserver, count, after=after, kill=lambda: group.master().kill()
+    )
     # The controllers' answers name the masters.
     group.state()
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.interop.clients import RETRYING, play, play_through_kill
+from tests.interop.clients import RETRYING, play, play_in_group
 from tests.support import go
 from tests.support.our_group import OurGroup
 
@@ -43,7 +43,7 @@ def test_go_consumer_fails_and_gets_dead_letters_though_the_master_is_killed(
     group = OurGroup(tmp_path, RETRYING)
     try:
         group.wait_whole()
-        found = play_through_kill(go.command, group, LETTERS, after="tried")
+        found = play_in_group(go.command, group, LETTERS, after="tried")
         assert found["tried"] == LETTERS
         assert found["dead"] == 2 * LETTERS, "those sent before the kill, and after it"
         assert found["fewest tries"] >= 3

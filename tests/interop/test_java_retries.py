@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.clients import RETRYING, java_program, play_through_kill
+from tests.interop.clients import RETRYING, java_program, play_in_group
 from tests.support.our_group import OurGroup
 from tests.support.releases import BEFORE, NEW
 
@@ -23,7 +23,7 @@ def test_message_comes_again_until_it_is_a_dead_letter_though_the_master_is_kill
     group = OurGroup(tmp_path, RETRYING)
     try:
         group.wait_whole()
-        found = play_through_kill(program, group, MESSAGES, after="tried")
+        found = play_in_group(program, group, MESSAGES, after="tried")
         assert found["tried"] == found["dead"] == MESSAGES
         assert found["fewest tries"] >= 3
         assert len(group.masters) > 1, "another broker leads"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.broker.node import Broker
-from tests.interop.clients import java_program, play_through_kill
+from tests.interop.clients import java_program, play_in_group
 from tests.service.broker_clients import call, heartbeat
 from tests.service.test_broker_transactions import (
     ASKING,
@@ -50,7 +50,7 @@ def test_each_transaction_ends_once_as_its_producer_says_though_the_master_is_ki
     group = OurGroup(tmp_path, SETTINGS)
     try:
         group.wait_whole()
-        found = play_through_kill(program, group, TRANSACTIONS, after="sent")
+        found = play_in_group(program, group, TRANSACTIONS, after="sent")
         assert found == {
             "sent": TRANSACTIONS // 2,
             "committed": TRANSACTIONS // 2,

@@ -46,6 +46,7 @@ class MixedCluster(JavaCluster):
 
     *programs* names the program of each broker: a release of Java's, or `OURS`. The broker that
     is alone of its kind becomes the master where logs are equal, so that both kinds lead soon.
+    *settings* are those of all brokers.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class MixedCluster(JavaCluster):
         *,
         controllers: Controllers,
         programs: Sequence[str],
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self._controllers = controllers
+        self._settings = settings or {}
         self._programs = programs
         super().__init__(release, root, brokers=len(programs))
 
@@ -90,7 +93,8 @@ class MixedCluster(JavaCluster):
     def _settings_of(self, number: int) -> Mapping[str, object]:
         """Returns the settings of one broker that differ from those of the group."""
         kinds = [each == OURS for each in self._programs]
-        return {"brokerElectionPriority": 1 if kinds.count(kinds[number]) == 1 else 2}
+        is_alone = kinds.count(kinds[number]) == 1
+        return {**self._settings, "brokerElectionPriority": 1 if is_alone else 2}
 
     def _start_java_controller(self) -> Replica:
         home = self.root / "java-controller"
