@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from tests.service.remoting_peers import on_loop
 from tests.service.test_broker_delays import arrived
 from tests.support.brokers import broker_config
 from tests.support.sends import send_request
-from tests.support.waiting import until
+from tests.support.waiting import WAIT_S, until
 
 HALF, NOTES = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -510,6 +511,34 @@ async def test_committed_message_is_not_asked_about_whatever_the_intervals(tmp_p
         records: list[Record] = await arrived(broker, "T", 5)
         assert len(records) == 5
         assert asked == []
+
+
+@on_loop
+async def test_message_that_is_ended_while_it_is_read_is_not_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer()
+    config = broker_config(tmp_path, **ASKING)
+    is_read, may_go_on = threading.Event(), threading.Event()
+    read = TransactionLog.half_message
+
+    def slow(log: TransactionLog, offset: int) -> Any:
+        found = read(log, offset)
+        is_read.set()
+        assert may_go_on.wait(WAIT_S)
+        return found
+
+    async with Broker(config) as broker, producer.client as client:
+        await call(client, broker, heartbeat("c1"))
+        place = await half(client, broker)
+        await until(lambda: producer.questions, "it is asked about")
+        monkeypatch.setattr(TransactionLog, "half_message", slow)
+        await until(is_read.is_set, "it is read for the next question")
+        asked = len(producer.questions)
+        await commit(client, broker, place)
+        may_go_on.set()
+        await until_rounds(broker, 5)
+        assert len(producer.questions) == asked
 
 
 # -- bad input

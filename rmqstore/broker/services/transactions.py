@@ -26,6 +26,8 @@ __all__ = ["TransactionEnds"]
 
 _HOUR_MS = 3_600_000
 _BATCH = 64
+_LOOKS = 1000
+"""Half messages that are looked at in one turn of the loop."""
 _DISPATCH_S = 0.01
 _BEGUN_S = 3.0
 """Longest wait of an end for the begin of the role."""
@@ -33,7 +35,7 @@ _GATHERED_S = 0.005
 """Wait of a prompt note for others."""
 _NOTED_S = 3.0
 """Longest wait of a rollback for its note."""
-_SETTLE_LOOK_S, _SETTLE_S = 0.05, 1.0
+_SETTLE_LOOK_MS, _SETTLE_S = 500, 1.0
 """Looks at what is safe; the longest wait of the close for it."""
 _AGAIN_S = 0.1
 """Pause after a failure."""
@@ -80,11 +82,11 @@ class TransactionEnds(Service):
         self._tasks.start(self._run(), name=self.name)
 
     async def stop(self) -> None:
+        await self._tasks.close()
         role, former = self._core.role, self._role
         if former is not None and (role.standing, role.epoch) == (former.standing, former.epoch):
             # The broker closes: RocketMQ, which may take the directory over, knows only notes.
             await self._settled()
-        await self._tasks.close()
         self._transactions = None
         self._begun.clear()
         self._trouble = ""
@@ -168,15 +170,23 @@ class TransactionEnds(Service):
     # ---- notes
 
     async def _keep_noting(self, found: Transactions) -> None:
+        runtime = self._runtime
+        last_ms = runtime.now_ms()
         while True:
-            pause_s = self._core.config.transaction_note_interval_ms / 1000
-            if await self._prompt.wait(pause_s if found.is_settled else min(pause_s, 0.5)):
-                await self._runtime.sleep(_GATHERED_S)
-            if self._core.is_leading:
+            pause_ms = self._core.config.transaction_note_interval_ms
+            limit_ms = pause_ms if found.is_settled else min(pause_ms, _SETTLE_LOOK_MS)
+            is_prompt = await self._prompt.wait(limit_ms / 1000)
+            if is_prompt:
+                await runtime.sleep(_GATHERED_S)
+            if not self._core.is_leading:
+                await runtime.sleep(_AGAIN_S)
+            elif is_prompt or runtime.now_ms() >= last_ms + pause_ms:
                 await self._write_notes(found)
+                last_ms = runtime.now_ms()
+            self._settle(found)
 
     async def _write_notes(self, found: Transactions) -> None:
-        """Writes the notes that are due, and tells RocketMQ the progress that is safe."""
+        """Writes the notes that are due."""
         self._prompt.clear()
         note, self._note = self._note, _Note(self._runtime.event())
         try:
@@ -187,9 +197,9 @@ class TransactionEnds(Service):
             self._report(f"notes cannot be written: {error}")
             await self._runtime.sleep(_AGAIN_S)
         note.event.set()
-        self._settle(found)
 
     def _settle(self, found: Transactions) -> None:
+        """Tells RocketMQ the progress that is safe."""
         store = self._core.store.store
         progress = found.settle(min(store.flushed_offset, store.confirm_offset))
         if progress is not None:
@@ -201,11 +211,11 @@ class TransactionEnds(Service):
         end_ms = runtime.now_ms() + int(_SETTLE_S * 1000)
         while (found := self._transactions) is not None and runtime.now_ms() < end_ms:
             await self._write_notes(found)
-            if found.is_settled:
-                return
             await runtime.in_thread(self._core.store.store.flush)
             self._settle(found)
-            await runtime.sleep(_SETTLE_LOOK_S)
+            if found.is_settled:
+                return
+            await runtime.sleep(_AGAIN_S)
 
     # ---- questions
 
@@ -228,7 +238,9 @@ class TransactionEnds(Service):
         )
         await self._read_new(found, limits)
         now_ms = self._runtime.wall_ms()
-        for half, action in found.due(now_ms, limits):
+        for number, (half, action) in enumerate(found.due(now_ms, limits), 1):
+            if number % _LOOKS == 0:
+                await self._runtime.sleep(0)
             if not self._core.is_leading:
                 return
             peer = self._member_of(half.group) if action is Action.ASK else None
@@ -238,7 +250,9 @@ class TransactionEnds(Service):
                 # Its new record is not confirmed yet, so it cannot be read.
                 continue
             record = await self._runtime.in_thread(self._log.half_message, half.offset)
-            if not found.begin_end(half, self._core.store.store.end_offset):
+            # It may have ended meanwhile.
+            is_same = found.undecided(half) is half
+            if not is_same or not found.begin_end(half, self._core.store.store.end_offset):
                 continue
             is_decided = False
             try:
