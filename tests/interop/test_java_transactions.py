@@ -10,21 +10,21 @@ import pytest
 
 from rmqstore.broker.node import Broker
 from tests.interop.clients import java_program, play_in_group
-from tests.service.broker_clients import call, heartbeat
-from tests.service.test_broker_transactions import (
-    ASKING,
-    ROLLBACK,
-    Producer,
-    commit,
-    ended,
-    half,
-)
 from tests.support.brokers import broker_config
 from tests.support.java_broker import java_side
 from tests.support.java_cluster import CLUSTER, GROUP
 from tests.support.loops import on_loop
 from tests.support.our_group import OurGroup
 from tests.support.releases import BEFORE, NEW
+from tests.support.transactions import (
+    ASKING,
+    ROLLBACK,
+    Producer,
+    beat,
+    commit,
+    ended,
+    half,
+)
 from tests.support.waiting import until
 
 PROGRAM = "peer.clients.Transactions"
@@ -79,7 +79,7 @@ async def test_broker_of_rocketmq_goes_on_with_the_transactions_of_a_directory(
         }
         await commit(client, broker, places["committed"])
         assert (await ended(client, broker, places["rolled back"], ROLLBACK))[0] == 0
-        await call(client, broker, heartbeat("c1"))
+        await beat(client, broker.address)
         await until(lambda: first.questions, "the third is asked about")
         await half(client, broker, properties={"UNIQ_KEY": "new"}, **born)
 
@@ -89,7 +89,7 @@ async def test_broker_of_rocketmq_goes_on_with_the_transactions_of_a_directory(
         intervals = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000}
         address = await peer.broker(await peer.nameserver(), **paths, **intervals)
         async with second.client as client:
-            await client.call(address, heartbeat("c1"), 60.0)
+            await beat(client, address)
 
             def asked() -> set[str | None]:
                 return {message.unique_key for _, message in second.questions}
