@@ -139,6 +139,9 @@ class TimerMessages(Service):
             return await self._found()
         except (StoreError, OSError) as error:
             self._report(f"cannot begin: {error}")
+            if self._index is not None:
+                self._index.close()
+                self._index = None
             return None
 
     async def _found(self) -> Timers:
