@@ -139,6 +139,35 @@ async def test_delay_of_a_half_message_counts_from_its_commit(tmp_path: Path) ->
 
 
 @on_loop
+async def test_time_of_a_half_message_applies_at_its_commit(tmp_path: Path) -> None:
+    """RocketMQ puts it into the timer wheel at once, and loses it."""
+    config = broker_config(tmp_path, timer_precision_ms=100)
+    async with Broker(config) as broker, RemotingClient() as client:
+        place = await half(client, broker, properties={"TIMER_DELAY_MS": "300"}, queue_id=3)
+        await arrived(broker, HALF)
+        assert count(broker, "rmq_sys_wheel_timer") == 0
+        await commit(client, broker, place)
+        [waiting] = await arrived(broker, "rmq_sys_wheel_timer")
+        store = broker.store.store
+        await until(lambda: len(store.queue("T", 3)), "it is delivered")
+        record = store.get("T", queue=3, offset=0)
+        assert record.store_timestamp - waiting.store_timestamp >= 300
+        assert record.sys_flag == 0
+
+
+@on_loop
+async def test_half_message_for_light_queues_is_refused(tmp_path: Path) -> None:
+    """RocketMQ has it in the light queues before its commit."""
+    config = broker_config(tmp_path, enable_multi_dispatch=True)
+    async with Broker(config) as broker, RemotingClient() as client:
+        properties = {"TRAN_MSG": "true", "INNER_MULTI_DISPATCH": "%LMQ%a"}
+        answer = await call(client, broker, send_request("T", b"x", properties))
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "before its commit" in (answer.remark or "")
+        assert broker.store.store.end_offset == 0
+
+
+@on_loop
 async def test_notes_name_the_ended_ones_in_the_order_of_their_ends(tmp_path: Path) -> None:
     config = broker_config(tmp_path, transaction_note_interval_ms=50)
     async with Broker(config) as broker, RemotingClient() as client:
