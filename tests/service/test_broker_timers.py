@@ -176,7 +176,7 @@ async def test_full_slot_takes_no_further_message(tmp_path: Path) -> None:
             properties = {"TIMER_DELIVER_MS": str(now_ms() + 60_000)}
             store = broker.store.store
             for _ in range(2):
-                put_timed(store, int(properties["TIMER_DELIVER_MS"]) // 50 * 50)
+                put_timed(store, (int(properties["TIMER_DELIVER_MS"]) - 1) // 50 * 50)
             await until(lambda: waiting(broker) == 2, "the messages are in the wheel")
             answer = await send(client, broker, properties)
             assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -15,7 +15,9 @@ from rmqstore.net.runtime import Runtime
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.broker_view import BrokerView
 
-__all__ = ["Core", "ViewOf", "refuse_negative", "refuse_other_than_master"]
+__all__ = ["Core", "ViewOf", "dispatched", "refuse_negative", "refuse_other_than_master"]
+
+_DISPATCH_S, _DISPATCH_LOOKS = 0.002, 500
 
 
 class Core(Protocol):
@@ -77,6 +79,17 @@ class ViewOf:
         if self._view is None:
             self._view = BrokerView(self._core.store.store)
         return self._view
+
+
+async def dispatched(core: Core) -> None:
+    """Return once the messages that were acknowledged are in their queues and the index, or soon
+    where that does not happen."""
+    store = core.store.store
+    end = min(store.end_offset, store.confirm_offset)
+    for _ in range(_DISPATCH_LOOKS):
+        if store.dispatched_offset >= end:
+            return
+        await core.runtime.sleep(_DISPATCH_S)
 
 
 def refuse_negative(queue: int) -> None:

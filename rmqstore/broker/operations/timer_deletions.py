@@ -13,7 +13,7 @@ import binascii
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from rmqstore.broker.operations.core import Core, ViewOf
+from rmqstore.broker.operations.core import Core, ViewOf, dispatched
 from rmqstore.broker.operations.timer_rules import DELETES, OUT_MS
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
@@ -23,8 +23,6 @@ from rmqstore.topic_names import TIMER_TOPIC
 __all__ = ["RecallHandle", "TimerTargets", "Wheel", "too_late"]
 
 _FOUND_MAX = 64
-_DISPATCH_S = 0.002
-_DISPATCH_LOOKS = 500
 _VERSION = "v1"
 
 
@@ -76,7 +74,7 @@ class TimerTargets:
         such message."""
         if not self._core.store.store.config.message_index_enable:
             return None
-        await self._dispatched()
+        await dispatched(self._core)
         topic, separator, key = named.rpartition("+")
         now_ms = self._core.runtime.wall_ms()
         slots = await self._core.runtime.in_thread(self._slots, topic, key, now_ms)
@@ -88,15 +86,6 @@ class TimerTargets:
     def _slots(self, topic: str, key: str, now_ms: int) -> list[int]:
         records = self._view().query(TIMER_TOPIC, key, False, 0, now_ms + 60_000, _FOUND_MAX)
         return list(_slots(records, topic, key))
-
-    async def _dispatched(self) -> None:
-        """Returns once the messages that were acknowledged are in the index."""
-        store = self._core.store.store
-        end = min(store.end_offset, store.confirm_offset)
-        for _ in range(_DISPATCH_LOOKS):
-            if store.dispatched_offset >= end:
-                return
-            await self._core.runtime.sleep(_DISPATCH_S)
 
 
 class _Found(Protocol):

@@ -11,6 +11,7 @@ from rmqstore.broker.operations.deliveries import Deliverer, WaitingMessage
 from rmqstore.broker.operations.message_rules import DELAY_ORIGIN
 from rmqstore.broker.operations.records import queue_named
 from rmqstore.broker.services.service import Service
+from rmqstore.broker.services.settling import is_closing, settled
 from rmqstore.errors import CorruptionError, StoreError
 from rmqstore.net.metrics import Family, counter, gauge
 from rmqstore.store.delay import REAL_QUEUE, REAL_TOPIC
@@ -26,8 +27,6 @@ _AGAIN_MS = 100
 _UNCOUNTED_LOOK_MS = 50
 _BATCH = 64
 _DISPATCH_S = 0.01
-_SETTLE_S = 1.0
-"""Longest wait of the close for replicas, after which deliveries do not count."""
 _LATENESS_MS = 10_000
 """How much later than due a message may have been delivered, where the log has lost its end."""
 
@@ -61,10 +60,9 @@ class DelayedMessages(Service):
         self._tasks.start(self._run(), name=self.name)
 
     async def stop(self) -> None:
-        role, former = self._core.role, self._role
-        if former is not None and (role.standing, role.epoch) == (former.standing, former.epoch):
-            # The broker closes: RocketMQ would deliver again what does not count.
-            await self._settled()
+        if is_closing(self._core, self._role):
+            # RocketMQ would deliver again what does not count.
+            await settled(self._core, lambda: self._deliveries)
         await self._tasks.close()
         self._deliveries = None
         self._trouble.clear()
@@ -273,15 +271,6 @@ class DelayedMessages(Service):
         counted = deliveries.settle(safe, store.end_offset)
         if counted is not None:
             self._core.metadata.tables.set_delays(counted, deliveries.log_offset)
-
-    async def _settled(self) -> None:
-        """Returns when all deliveries count, or soon after they are on the disk."""
-        runtime = self._core.runtime
-        if self._deliveries is not None and not self._deliveries.is_settled:
-            await runtime.in_thread(self._core.store.store.flush)
-        end_ms = runtime.now_ms() + int(_SETTLE_S * 1000)
-        while (found := self._deliveries) and not found.is_settled and runtime.now_ms() < end_ms:
-            await runtime.sleep(_UNCOUNTED_LOOK_MS / 1000)
 
     def _report(self, level: Level, text: str) -> None:
         if self._trouble.get(level.number) != text:

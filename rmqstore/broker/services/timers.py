@@ -8,11 +8,12 @@ from typing import Any
 
 from rmqstore._native.core import TimerIndex
 from rmqstore.broker.membership.roles import Role, Standing
-from rmqstore.broker.operations.core import Core, ViewOf
+from rmqstore.broker.operations.core import Core, ViewOf, dispatched
 from rmqstore.broker.operations.deliveries import Deliverer, WaitingMessage
 from rmqstore.broker.operations.records import queue_named
 from rmqstore.broker.operations.timer_rules import DELETES, TIMER_ORIGIN
 from rmqstore.broker.services.service import Service
+from rmqstore.broker.services.settling import is_closing, settled
 from rmqstore.broker.timers import Deletions, Timers, due_ms_of, made_since
 from rmqstore.data_version import DataVersion
 from rmqstore.errors import CorruptionError, MessageRejected, OffsetOutOfRange, StoreError
@@ -33,9 +34,6 @@ _UNCOUNTED_LOOK_MS = 50
 _BATCH = 256
 _READ_AT_ONCE = 2048
 _DISPATCH_S = 0.002
-_DISPATCH_LOOKS = 100
-_SETTLE_S = 1.0
-"""Longest wait of the close for replicas, after which deliveries do not count."""
 _AHEAD_MS_MAX = 30 * 86_400_000
 """How far ahead of the clock progress may be; beyond that it is damaged."""
 _SAVE_S = 1.0
@@ -81,10 +79,9 @@ class TimerMessages(Service):
             self._tasks.start(self._run(), name=self.name)
 
     async def stop(self) -> None:
-        role, former = self._core.role, self._role
-        if former is not None and (role.standing, role.epoch) == (former.standing, former.epoch):
-            # The broker closes: RocketMQ would deliver again what does not count.
-            await self._settled()
+        if is_closing(self._core, self._role):
+            # RocketMQ would deliver again what does not count.
+            await settled(self._core, lambda: self._timers)
         await self._tasks.close()
         timers, self._timers = self._timers, None
         index, self._index = self._index, None
@@ -336,7 +333,7 @@ class TimerMessages(Service):
         while timers.read_ms < (end_ms := timers.readable(self._core.runtime.wall_ms())):
             # Messages that are acknowledged before this are found.
             self._closing_ms = end_ms
-            await self._dispatched()
+            await dispatched(self._core)
             await self._enter(timers)
             index = self._index
             slot_ms = end_ms if index is None else index.next(timers.read_ms, end_ms)
@@ -346,15 +343,6 @@ class TimerMessages(Service):
             await self._deliver_slot(timers, index, slot_ms)
             timers.read(slot_ms + self._core.config.timer_precision_ms, len(self._of_slot))
             self._of_slot.clear()
-
-    async def _dispatched(self) -> None:
-        """Returns once all that is acknowledged is in the queue."""
-        store = self._core.store.store
-        end = min(store.end_offset, store.confirm_offset)
-        for _ in range(_DISPATCH_LOOKS):
-            if store.dispatched_offset >= end:
-                return
-            await self._core.runtime.sleep(_DISPATCH_S)
 
     async def _deliver_slot(self, timers: Timers, index: TimerIndex, slot_ms: int) -> None:
         """Delivers the messages of a slot but those that are deleted."""
@@ -449,15 +437,6 @@ class TimerMessages(Service):
         progress = timers.settle(safe, store.end_offset)
         if progress is not None:
             self._core.metadata.tables.set_timer(progress)
-
-    async def _settled(self) -> None:
-        """Returns when all deliveries count, or soon after they are on the disk."""
-        runtime = self._core.runtime
-        if self._timers is not None and not self._timers.is_settled:
-            await runtime.in_thread(self._core.store.store.flush)
-        end_ms = runtime.now_ms() + int(_SETTLE_S * 1000)
-        while (found := self._timers) and not found.is_settled and runtime.now_ms() < end_ms:
-            await runtime.sleep(_UNCOUNTED_LOOK_MS / 1000)
 
     # ---- files that RocketMQ reads
 

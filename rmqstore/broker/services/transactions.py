@@ -14,6 +14,7 @@ from rmqstore.broker.metadata.topics import given_up_topic
 from rmqstore.broker.operations.transactions import Decision, has_place, place_of
 from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.broker.services.service import Service
+from rmqstore.broker.services.settling import is_closing
 from rmqstore.broker.services.transaction_log import TransactionLog
 from rmqstore.broker.transactions import Action, Limits, Transactions, is_young
 from rmqstore.errors import MessageRejected, PutError, RequestRefused, StoreError
@@ -83,9 +84,8 @@ class TransactionEnds(Service):
 
     async def stop(self) -> None:
         await self._tasks.close()
-        role, former = self._core.role, self._role
-        if former is not None and (role.standing, role.epoch) == (former.standing, former.epoch):
-            # The broker closes: RocketMQ, which may take the directory over, knows only notes.
+        if is_closing(self._core, self._role):
+            # RocketMQ, which may take the directory over, knows only notes.
             await self._settled()
         self._transactions = None
         self._begun.clear()
