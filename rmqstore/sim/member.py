@@ -79,6 +79,8 @@ class Member(Replica):
         """The role in which the broker serves clients."""
         self._begin_broker = begin
         self._process_now: _Life | None = None
+        self._replaced_life = 0
+        """The highest number of a life whose directory an old copy has replaced."""
         self._waiting: dict[int, Callable[[Put], None]] = {}
         self._trouble: Exception | None = None
 
@@ -96,6 +98,10 @@ class Member(Replica):
         return self.process.loop
 
     def _begin(self) -> None:
+        # The life after an old copy has a number above the former one only by the time of day.
+        behind_ms = self._replaced_life - self.clock.wall_ms()
+        if behind_ms >= 0:
+            self.clock.jump(behind_ms + 1)
         self._waiting.clear()
         self.broker_role = Role()
         self.on_proposal, self.after_turn = _ignore, _do_nothing
@@ -134,10 +140,7 @@ class Member(Replica):
         return replace(super().copy_directory(), lives=(self.named_life,), tables=tables)
 
     def put_back(self, directory: Directory) -> None:
-        # The life after an old copy has a number above the former one only by the time of day.
-        behind_ms = self.named_life - self.clock.wall_ms()
-        if behind_ms >= 0:
-            self.clock.jump(behind_ms + 1)
+        self._replaced_life = max(self._replaced_life, self.named_life)
         super().put_back(directory)
         files, removed = directory.tables
         self.files, self.removed_queues = dict(files), dict(removed)

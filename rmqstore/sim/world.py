@@ -458,6 +458,9 @@ class World:
         for replica in self.replicas.values():
             replica.log.is_full = False
             replica.log.dies_in = -1
+            if replica.is_up and replica.shape.lease_ms != self.shape.lease_ms:
+                # With a lease shorter than a heartbeat or the disk a master serves at some moments.
+                self.kill(replica, loses_power=False)
             replica.configure(self.shape)
             self._restart(replica)
 
