@@ -135,7 +135,7 @@ SABOTAGE = {
         ((PullRequests, "look", _look_past_the_confirmed),), "which was not confirmed"
     ),
     "a change is acknowledged before the members have it": Sabotage(
-        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 9
+        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 408
     ),
     "a message is acknowledged before the members have the topic that it made": Sabotage(
         ((SharedTables, "wait_of", lambda *_: None),), "was acknowledged as on all members", 34

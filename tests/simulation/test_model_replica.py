@@ -178,7 +178,7 @@ def test_a_read_returns_records_that_a_function_selects() -> None:
 
     found = view.select("orders", 0, 0, 10, 1000, 10, ("TAGS", "none"), selects, True)
     assert found[:2] == (GetStatus.FOUND, 3)
-    assert [offset for offset, _ in records_in(found[5])] == [1]
+    assert [offset for offset, *_ in records_in(found[5])] == [1]
     found = view.select("orders", 0, 0, 10, 1000, 1, ("TAGS", "none"), selects, True)
     assert found[:2] == (GetStatus.NO_MATCHED_MESSAGE, 1)
 
