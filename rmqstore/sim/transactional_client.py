@@ -41,7 +41,7 @@ class TransactionalProducer(Client):
         """Begin to follow the route, and to be known to the master."""
         super().start()
         self._decisions: dict[str, int] = {}
-        """By the keys of half messages that were acknowledged."""
+        """By the keys of half messages."""
         self._beat()
 
     def _handlers(self) -> dict[int, FrameHandler]:
@@ -88,7 +88,9 @@ class TransactionalProducer(Client):
         # An operator may have given up, since the request, what a former master acknowledged.
         if warnings == self._record.warnings:
             self._record.half_sent(key, topic=TOPIC, queue_offset=found.queue_offset)
-        decision = self._decisions[key] = self._rng.choice((_COMMIT, _ROLLBACK))
+        chosen = self._rng.choice((_COMMIT, _ROLLBACK))
+        # The broker may have asked before its answer came.
+        decision = self._decisions.setdefault(key, chosen)
         if self._rng.random() < _ASKED:
             return
         physical_offset = parse_message_id(found.message_id).physical_offset
@@ -109,6 +111,6 @@ class TransactionalProducer(Client):
     async def _asked(self, connection: RemotingConnection, request: Frame) -> None:
         header = CheckTransactionStateRequestHeader.from_fields(request.ext_fields)
         key = header.transaction_id or ""
-        decision = self._decisions.get(key, _ROLLBACK)
+        decision = self._decisions.setdefault(key, _ROLLBACK)
         end = self._end(key, header.queue_offset, header.physical_offset, decision)
         connection.send(end.with_opaque(0, is_one_way=True))
