@@ -87,7 +87,7 @@ class BroadcastOffsets:
         self, is_online: Callable[[str, str], bool], *, now_ms: int
     ) -> Iterator[tuple[str, str, Mapping[int, int]]]:
         """Yield topic, group and the lowest offset by queue of its clients; forget the silent ones.
-        *is_online* tells, by group and id, whether a client is online."""
+        *is_online* returns, by group and id, whether a client is online."""
         for (topic, group), clients in tuple(self._clients.items()):
             found: dict[int, int] = {}
             for client_id, progress in tuple(clients.items()):

@@ -210,6 +210,33 @@ async def test_bad_batch_is_refused_whole(tmp_path: Path, body: bytes, remark: s
         assert broker.store.store.end_offset == 0
 
 
+@pytest.mark.parametrize("kind", ["STANDARD", "BatchCQ"])
+@pytest.mark.parametrize(
+    ("properties", "remark"),
+    [
+        ({"TRAN_MSG": "true"}, "transactional messages"),
+        ({"TIMER_DELAY_SEC": "5"}, "delayed messages"),
+        ({"DELAY": "3"}, "delayed messages"),
+        ({"INNER_MULTI_DISPATCH": "%LMQ%a"}, "light queues"),
+        ({"__LITE_TOPIC": "chat-1"}, "light messages"),
+    ],
+)
+@on_loop
+async def test_batch_that_is_more_than_ordinary_itself_is_refused(
+    tmp_path: Path, kind: str, properties: dict[str, str], remark: str
+) -> None:
+    async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
+        attributes = {} if kind == "STANDARD" else {"queue.type": kind}
+        await broker.metadata.change_topic(TopicConfig("T", attributes=attributes))
+        own = {"UNIQ_KEY": "K", **properties}
+        body, code = batch_body((b"a", {})), RequestCode.SEND_BATCH_MESSAGE
+        request = send_request("T", body, own, code=code, is_batch=True)
+        answer = await call(client, broker, request)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert remark in (answer.remark or "")
+        assert broker.store.store.end_offset == 0
+
+
 @on_loop
 async def test_pipelined_sends_wait_for_the_disk_together(tmp_path: Path) -> None:
     config = broker_config(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)

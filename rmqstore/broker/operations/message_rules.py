@@ -32,8 +32,7 @@ __all__ = [
     "ordinary_flag",
     "prepared",
     "refuse_kind_of_topic",
-    "refuse_later",
-    "refuse_services",
+    "refuse_kind_in_batch",
     "scheduled",
     "stored_flag",
     "taken_as_single",
@@ -148,7 +147,7 @@ def taken_as_single(sys_flag: int, properties: dict[str, str], reconsume_times: 
     whether it is a half message. Raises RequestRefused (MESSAGE_ILLEGAL)."""
     is_half = False
     if sys_flag & _TRANSACTION_FLAGS or not _LOOKED_AT.isdisjoint(properties):
-        refuse_services(properties)
+        _refuse_services(properties)
         properties.pop(CRC, None)
         properties.pop(_POP_CHECK, None)
         properties.pop(DELAY_ORIGIN, None)
@@ -222,21 +221,22 @@ def _refuse_in_batch(text: bytes) -> None:
     if not any(name in text for name in _LOOKED_AT_IN_BATCHES):
         return
     found = decode_properties(text.decode("utf-8", "replace"))
-    refuse_services(found)
-    if _has_half_property(found):
-        raise _half_in_batch(f"property {_HALF}")
-    refuse_later(found)
-    if LIGHT_QUEUES in found:
-        raise illegal(
-            f"a batch takes no messages for light queues (property {LIGHT_QUEUES}), and none of "
-            "its messages was stored; send them one by one"
-        )
+    refuse_kind_in_batch(found)
     if INNER in found or CRC in found:
         raise illegal(f"properties in the batch hold {INNER} or {CRC}, which the store makes")
 
 
-def refuse_later(properties: Mapping[str, str]) -> None:
-    """Raise RequestRefused (MESSAGE_ILLEGAL) for a message of a batch that is delivered later."""
+def refuse_kind_in_batch(properties: Mapping[str, str]) -> None:
+    """Raise RequestRefused (MESSAGE_ILLEGAL) for the properties of a batch, or of a message in it,
+    that ask for more than an ordinary message."""
+    _refuse_services(properties)
+    if _has_half_property(properties):
+        raise _half_in_batch(f"property {_HALF}")
+    if LIGHT_QUEUES in properties:
+        raise illegal(
+            f"a batch takes no messages for light queues (property {LIGHT_QUEUES}), and none of "
+            "its messages was stored; send them one by one"
+        )
     for name in LATER & properties.keys():
         if name != DELAY or properties[name] != "0":
             raise illegal(
@@ -259,7 +259,7 @@ def light_queues_of(properties: Mapping[str, str]) -> frozenset[str]:
     return names
 
 
-def refuse_services(properties: Mapping[str, str]) -> None:
+def _refuse_services(properties: Mapping[str, str]) -> None:
     """Raise RequestRefused (MESSAGE_ILLEGAL) for a property that asks for a missing service."""
     for name, kind in _OTHER_SERVICES.items():
         if name in properties:

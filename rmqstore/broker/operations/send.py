@@ -26,8 +26,8 @@ from rmqstore.broker.operations.message_rules import (
     durability_of,
     illegal,
     prepared,
+    refuse_kind_in_batch,
     refuse_kind_of_topic,
-    refuse_services,
     stored_flag,
     taken_as_single,
     taken_priority,
@@ -308,7 +308,7 @@ class SendOperation:
         self, message: ClientMessage, topic: TopicConfig, queue: int, properties: dict[str, str]
     ) -> _Found:
         count = checked_batch(topic.name, message.body, message.sys_flag)
-        refuse_services(properties)
+        refuse_kind_in_batch(properties)
 
         key = properties.get("UNIQ_KEY")
         envelope: dict[str, Any] = {

@@ -155,7 +155,7 @@ class TransactionLog:
         found.noted(offsets, at, progress, receipt.end_offset)
 
     def save(self, progress: Progress) -> None:
-        """Tell RocketMQ a progress that is safe."""
+        """Commit a progress that is safe, which RocketMQ reads."""
         offsets = self._core.metadata.offsets
         offsets.commit(HALF_TOPIC, _GROUP, 0, progress.half)
         offsets.commit(NOTE_TOPIC, _GROUP, 0, progress.note)

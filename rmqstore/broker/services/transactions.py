@@ -199,7 +199,7 @@ class TransactionEnds(Service):
         note.event.set()
 
     def _settle(self, found: Transactions) -> None:
-        """Tells RocketMQ the progress that is safe."""
+        """Commits the progress that is safe, which RocketMQ reads."""
         store = self._core.store.store
         progress = found.settle(min(store.flushed_offset, store.confirm_offset))
         if progress is not None:
