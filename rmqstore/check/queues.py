@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -259,20 +259,27 @@ class _Queue:
         else:
             self.troubles.add("does not fit its record", unit.queue_offset, last)
 
-    def strays(self, log_start: int, log_limit: int, kept_end: int | None) -> list[tuple[int, int]]:
+    def strays(
+        self, log_start: int, log_limit: Callable[[], int], kept_end: int | None
+    ) -> list[tuple[int, int]]:
         """Number and physical offset of the units into the log, when more than were matched.
 
         Units from the queue offset *kept_end* on are those of records that RocketMQ cut.
         """
-        real = [
+        found = [
             (number, fields[0])
             for number, fields in self.numbered()
             if not (fields[1] == FILL_SIZE and fields[0] == 0)
             and (fields[0] >= log_start or fields[0] < 0 or fields[1] <= 0)
-            and fields[0] < log_limit
             and (kept_end is None or (fields[4] if self.is_batch else number) < kept_end)
             and any(fields)
         ]
+        if len(found) <= self.matched:
+            return []
+
+        # A writer makes a log file before any unit leads there, so the limit is asked for last.
+        limit = log_limit()
+        real = [unit for unit in found if unit[1] < limit]
         return real if len(real) > self.matched else []
 
 
@@ -415,14 +422,14 @@ class QueueCheck:
         *,
         built_to: int,
         log_start: int,
-        log_limit: int,
+        log_limit: Callable[[], int],
         kept_ends: Mapping[tuple[str, int], int],
     ) -> Iterator[Finding]:
         """Yield what is wrong, after the last record was seen.
 
-        Records below *built_to* should be in their queues. Records at or after *log_limit* were
-        written during the check, or cut. *kept_ends* are the ends of queues in a log that RocketMQ
-        cut.
+        Records below *built_to* should be in their queues. Records at or after the offset that
+        *log_limit* returns were written during the check, or cut. *kept_ends* are the ends of
+        queues in a log that RocketMQ cut.
         """
         if self._removed_fault:
             place = str(self._root / REMOVED_QUEUES_FILE)
@@ -444,7 +451,7 @@ class QueueCheck:
         queue: _Queue,
         view: Store,
         built_to: int,
-        log_range: tuple[int, int, int | None],
+        log_range: tuple[int, Callable[[], int], int | None],
     ) -> Iterator[Finding]:
         place = str(name)
         yield from queue.wrong_files()

@@ -107,10 +107,10 @@ def verify(
             walk, view, queues if has_queues else None, index if has_whole_log else None
         )
 
-        later = LogFiles.find(root, config=config, file_size=files.file_size)
-        log_limit = files.end if later.end > files.end else _NO_LIMIT
-        if ends.cut is not None:
-            log_limit = min(log_limit, ends.cut)
+        def log_limit() -> int:
+            later = LogFiles.find(root, config=config, file_size=files.file_size)
+            limit = files.end if later.end > files.end else _NO_LIMIT
+            return limit if ends.cut is None else min(limit, ends.cut)
 
         built_to = _built_to(facts, checkpoint)
         findings = [*_log_findings(files, walk, facts, ends)]

@@ -11,6 +11,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 import rmqstore
 from rmqstore import Durability
 from rmqstore.check import Kind, Level, repair, verify
+from rmqstore.check.findings import Finding
+from rmqstore.check.queues import QueueCheck
 from rmqstore.errors import StoreError, StoreLockedError
 from rmqstore.replication import Master, Quorum
 from tests.cli.conftest import ROOT, Run
@@ -195,6 +198,24 @@ def test_a_store_that_is_being_written_to_is_sound(tmp_path: Path) -> None:
     assert [report.damage for report in reports] == [()] * 5
     assert reports[0].records < reports[-1].records
     assert verify(path, full=True).findings == ()
+
+
+def test_a_log_file_that_begins_once_the_log_was_read_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "busy.store"
+    compare = QueueCheck.findings
+
+    with rmqstore.open(path, commit_log_file_size_bytes=1 << 16) as store:
+        store.put_many([bytes(1000)] * 5, topic="t")
+
+        def write_first(check: QueueCheck, view: rmqstore.Store, **places: Any) -> list[Finding]:
+            store.put_many([bytes(1000)] * 150, topic="t")
+            store.wait_dispatched()
+            return list(compare(check, view, **places))
+
+        monkeypatch.setattr(QueueCheck, "findings", write_first)
+        assert verify(path, full=True).damage == ()
 
 
 def test_a_queue_whose_messages_are_all_expired_goes_on_where_it_was(tmp_path: Path) -> None:
