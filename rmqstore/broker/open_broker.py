@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from rmqstore.broker.membership.fixed import FixedMembership
 from rmqstore.broker.membership.membership import Membership
 from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.metadata.keeper import Metadata
+from rmqstore.broker.metadata.shared_table import SharedTable
 from rmqstore.broker.metrics import BrokerMetrics, Counts
 from rmqstore.broker.nameserver_link import NameserverLink
 from rmqstore.broker.operations.send import SendOperation
@@ -127,7 +128,8 @@ class OpenBroker:
         self.pulls = Pulls(self, self.clients.table)
         """Pulls, and those that wait for messages."""
         self._copies = MetadataCopies(self)
-        self._timers = TimerMessages(self, parts.timer_index)
+        delays = DelayedMessages(self)
+        self._timers = TimerMessages(self, parts.timer_index, delays.progress)
         self.services = Services(
             self,
             [
@@ -136,7 +138,7 @@ class OpenBroker:
                 self.pulls,
                 self._copies,
                 BroadcastProgress(runtime, self.pulls.broadcasts),
-                DelayedMessages(self),
+                delays,
                 self._timers,
                 TransactionEnds(self, self.clients.table, WaitingPlaces(self, self._timers)),
                 TrafficSamples(self),
@@ -162,6 +164,11 @@ class OpenBroker:
             RefusedRequests(self),
         ]
         return merged([*families, *self.services.all])
+
+    @property
+    def service_tables(self) -> Sequence[SharedTable]:
+        """The tables of the services, which slaves copy."""
+        return [table for service in self.services.all for table in service.tables()]
 
     # ---- the replica and the role
 

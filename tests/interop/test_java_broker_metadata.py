@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.metadata.takeover import TakenTables, take_tables
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerRole, NameserverConfig
@@ -35,7 +36,7 @@ async def tables_of(client: RemotingClient, address: str) -> TakenTables:
     async def call(request: Frame) -> Frame:
         return await client.call(address, request, 60.0)
 
-    return await take_tables(call, with_timer=False)
+    return await take_tables(call, Tables(wall_ms=lambda: 0).all, with_timer=False)
 
 
 @on_loop

@@ -15,8 +15,10 @@ import pytest
 import rmqstore
 from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.change_body import ChangeBody
+from rmqstore.broker.metadata.delay_progress import DelayProgress
 from rmqstore.broker.metadata.following import Follower
 from rmqstore.broker.metadata.spreading import Spread
+from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.metadata.takeover import take_tables
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerRole
@@ -356,15 +358,19 @@ class JavaMaster:
         return request.respond(ResponseCode.SUCCESS, fields=fields, body=body)
 
 
+def tables() -> Tables:
+    return Tables(wall_ms=lambda: 0, of_services=[DelayProgress(lambda: 0)])
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 5])
 def test_pages_of_5_5_0_are_taken_to_the_last_topic(count: int) -> None:
     master = JavaMaster(count)
-    taken = asyncio.run(take_tables(master.call, with_timer=True))
+    taken = asyncio.run(take_tables(master.call, tables().all, with_timer=True))
     assert sorted(taken.topics.topics) == master.names
     assert taken.topics.data_version.counter == master.counter
     assert taken.offsets.of("T0", "g") == {0: 10, 1: 20}
     assert taken.offsets.others == {}
-    assert taken.delays is None
+    assert "delay" not in taken.by_name
     assert not taken.has_forbidden
 
 
@@ -377,7 +383,7 @@ def test_master_with_one_table_that_cannot_be_read_changes_nothing() -> None:
         return await master.call(request)
 
     with pytest.raises(RemotingFrameError, match=r"messageRequestMode\.json"):
-        asyncio.run(take_tables(call, with_timer=False))
+        asyncio.run(take_tables(call, tables().all, with_timer=False))
 
 
 class JavaHost:

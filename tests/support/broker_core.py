@@ -12,8 +12,9 @@ import pytest
 import rmqstore
 from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata.changes import ChangeLog
+from rmqstore.broker.metadata.offsets import Offsets
+from rmqstore.broker.metadata.shared_table import Versions
 from rmqstore.broker.metadata.spreading import Spread
-from rmqstore.broker.metadata.tables import Offsets
 from rmqstore.broker.traffic import Traffic
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import PutError, RequestRefused
@@ -22,9 +23,7 @@ from rmqstore.net.identity_log import IdentityLog
 from rmqstore.net.runtime import LoopRuntime
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import (
-    ConsumerOffsets,
     GroupConfig,
-    OffsetTable,
     RequestMode,
     TopicConfig,
 )
@@ -62,7 +61,8 @@ class Core:
         self.wait: object = None
         self.kept = PutStatus.PUT_OK, ""
         self.forbidden: set[tuple[str, str]] = set()
-        self.offsets = Offsets(OffsetTable(ConsumerOffsets()), ChangeLog(frozenset()), lambda: 0)
+        self.offsets = Offsets()
+        self.offsets.attach(ChangeLog(frozenset()), Versions(lambda: 0))
         self.metadata: Any = SimpleNamespace(
             topic=self.topics.get,
             group=self.groups.get,

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.metadata.takeover import TakenTables, take_tables
 from rmqstore.errors import RemotingError
 from rmqstore.net.addresses import parse_address
@@ -174,7 +175,7 @@ async def _tables_of(address: str) -> TakenTables:
         async def call(request: Frame) -> Frame:
             return await client.call(parse_address(address), request, _ASK_S)
 
-        return await take_tables(call, with_timer=False)
+        return await take_tables(call, Tables(wall_ms=lambda: 0).all, with_timer=False)
 
 
 def _keeps_versions(slave: EitherBroker, master: EitherBroker) -> bool:

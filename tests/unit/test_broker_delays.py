@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from rmqstore.broker.delays import Deliveries, Level, Origin, Unit, made_since
+from rmqstore.broker.metadata.changes import Entry
 from rmqstore.broker.metadata.delay_progress import DelayProgress
 from rmqstore.broker.operations.message_rules import scheduled
 from rmqstore.errors import RequestRefused
@@ -160,56 +163,70 @@ def test_deliveries_past_the_counted_ones_are_found_by_their_origin() -> None:
 # -- what a slave takes
 
 
+def progress_at(known: DelayOffsets, flushed_offset: Callable[[], int]) -> DelayProgress:
+    progress = DelayProgress(flushed_offset)
+    progress.take_whole(known)
+    return progress
+
+
+def steps(log_offset: int | None = None, **offsets: Any) -> list[tuple[Entry, Any]]:
+    """The changes of levels (`l1`), of the place in the log, and of the timer."""
+    found: dict[str, Any] = {key.removeprefix("l"): each for key, each in offsets.items()}
+    if log_offset is not None:
+        found["log"] = log_offset
+    return [(Entry("delay", key), each) for key, each in found.items()]
+
+
 def test_slave_takes_progress_once_its_disk_has_the_deliveries() -> None:
     flushed = [0]
-    progress = DelayProgress(DelayOffsets(), lambda: flushed[0])
-    progress.take({1: 5}, 100)
-    progress.take({2: 3}, 200)
-    assert progress.table().offsets == {}
+    progress = DelayProgress(lambda: flushed[0])
+    progress.take(steps(100, l1=5))
+    progress.take(steps(200, l2=3))
+    assert progress.saved().offsets == {}
     flushed[0] = 150
-    assert progress.table().offsets == {1: 5}
+    assert progress.saved().offsets == {1: 5}
     flushed[0] = 200
-    assert progress.table() == DelayOffsets({1: 5, 2: 3}, log_offset=200)
+    assert progress.saved() == DelayOffsets({1: 5, 2: 3}, log_offset=200)
 
 
 def test_new_master_forgets_progress_past_its_log() -> None:
-    progress = DelayProgress(DelayOffsets({1: 4}, log_offset=50), lambda: 150)
-    progress.take({1: 5}, 100)
-    progress.take({1: 6}, 200)
+    progress = progress_at(DelayOffsets({1: 4}, log_offset=50), lambda: 150)
+    progress.take(steps(100, l1=5))
+    progress.take(steps(200, l1=6))
     progress.lead()
     assert progress.latest == DelayOffsets({1: 5}, log_offset=100)
 
 
 def test_progress_of_a_java_master_is_taken_as_it_is() -> None:
-    progress = DelayProgress(DelayOffsets(), lambda: 0)
+    progress = DelayProgress(lambda: 0)
     progress.take_whole(DelayOffsets({1: 9}))
-    assert progress.table() == DelayOffsets({1: 9})
+    assert progress.saved() == DelayOffsets({1: 9})
 
 
 def test_slave_far_behind_keeps_a_bounded_number_of_tables() -> None:
     flushed = [0]
-    progress = DelayProgress(DelayOffsets(), lambda: flushed[0])
+    progress = DelayProgress(lambda: flushed[0])
     for number in range(1, 1000):
-        progress.take({1: number}, number)
+        progress.take(steps(number, l1=number))
     assert len(progress._known) <= 64
     flushed[0] = 999
-    assert progress.table().offsets == {1: 999}
+    assert progress.saved().offsets == {1: 999}
 
 
 def test_removed_level_leaves_the_table() -> None:
-    progress = DelayProgress(DelayOffsets({1: 4, 2: 5}), lambda: 0)
-    progress.take({1: None}, None)
-    assert progress.table() == DelayOffsets({2: 5})
+    progress = progress_at(DelayOffsets({1: 4, 2: 5}), lambda: 0)
+    progress.take(steps(l1=None))
+    assert progress.saved() == DelayOffsets({2: 5})
 
 
 def test_slave_takes_the_progress_of_timers_once_its_disk_has_the_deliveries() -> None:
     flushed = [150]
-    progress = DelayProgress(DelayOffsets({1: 4}, log_offset=50), lambda: flushed[0])
+    progress = progress_at(DelayOffsets({1: 4}, log_offset=50), lambda: flushed[0])
     timer = TimerProgress(1000, 3, 200)
-    progress.take({}, None, timer)
-    assert progress.table() == DelayOffsets({1: 4}, log_offset=50)
+    progress.take(steps(timer=timer))
+    assert progress.saved() == DelayOffsets({1: 4}, log_offset=50)
     flushed[0] = 200
-    assert progress.table() == DelayOffsets({1: 4}, log_offset=50, timer=timer)
+    assert progress.saved() == DelayOffsets({1: 4}, log_offset=50, timer=timer)
     progress.take_whole(DelayOffsets({1: 4}, timer=TimerProgress(2000, 4, 300)))
     progress.lead()
     assert progress.latest.timer == timer

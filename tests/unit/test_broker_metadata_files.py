@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rmqstore.broker.membership.roles import Role
+from rmqstore.broker.metadata.delay_progress import DelayProgress
 from rmqstore.broker.metadata.files import SavedTable
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.parts import Parts
@@ -54,6 +55,7 @@ class Broker:
             _declare=str,
         )
         self.store: Any = SimpleNamespace(store=store)
+        self.service_tables = [DelayProgress(flushed_offset=lambda: 0)]
         self.membership: Any = SimpleNamespace(
             possible_members=frozenset(),
             members_without_reports=frozenset(),

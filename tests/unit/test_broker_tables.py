@@ -7,18 +7,17 @@ import pytest
 from rmqstore.broker.metadata import groups, topics
 from rmqstore.broker.metadata.change_body import ChangeBody
 from rmqstore.broker.metadata.changes import REMOVED_MAX, ChangeLog, Entry
+from rmqstore.broker.metadata.delay_progress import DelayProgress
 from rmqstore.broker.metadata.spreading import Holders, Spread
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.errors import RemotingFrameError, RequestRefused
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import (
-    ConsumerOffsets,
     DataVersion,
     DelayOffsets,
     GroupConfig,
     GroupTable,
     RequestMode,
-    RequestModes,
     TimerProgress,
     TopicConfig,
     TopicTable,
@@ -27,16 +26,12 @@ from rmqstore.store.metadata import (
 TEMPLATE = TopicConfig("TBW102", 8, 8, 7)
 
 
-def tables(**known: object) -> Tables:
-    given: dict[str, object] = {
-        "topics": TopicTable(),
-        "groups": GroupTable(),
-        "offsets": ConsumerOffsets(),
-        "delays": DelayOffsets(),
-        "modes": RequestModes(),
-    }
-    options = {**given, **known, "wall_ms": lambda: 77, "flushed_offset": lambda: 100}
-    return Tables(**options)  # type: ignore[arg-type]
+def tables(*topics: TopicConfig, progress: DelayProgress | None = None) -> Tables:
+    made = Tables(
+        wall_ms=lambda: 77, of_services=[progress or DelayProgress(flushed_offset=lambda: 100)]
+    )
+    made["topic"].take_whole(TopicTable({each.name: each for each in topics}))
+    return made
 
 
 # -- topics
@@ -163,7 +158,7 @@ def test_clearing_one_forbidden_topic_leaves_the_others_forbidden() -> None:
 
 
 def test_deleted_topic_takes_its_offsets_along() -> None:
-    here = tables(topics=TopicTable({"T": TopicConfig("T")}))
+    here = tables(TopicConfig("T"))
     here.offsets.commit("T", "g", 0, 5)
     here.offsets.commit("U", "g", 0, 6)
     here.offsets.pulled("T", "g", 0, 7)
@@ -174,12 +169,13 @@ def test_deleted_topic_takes_its_offsets_along() -> None:
 
 
 def test_delay_offsets_step_their_version_every_200_steps() -> None:
-    here = tables()
+    progress = DelayProgress(flushed_offset=lambda: 1000)
+    here = tables(progress=progress)
     for number in range(200):
         assert here.versions()["delays"].counter == 0
-        here.set_delays({1: number + 1}, number)
+        progress.step({1: number + 1}, number)
     version = DataVersion(timestamp_ms=77, counter=1)
-    assert here.delays.table() == DelayOffsets({1: 200}, version, log_offset=199)
+    assert progress.saved() == DelayOffsets({1: 200}, version, log_offset=199)
 
 
 # -- changes
@@ -206,7 +202,8 @@ def test_log_forgets_old_removals_and_says_so() -> None:
 
 
 def filled() -> Tables:
-    here = tables()
+    progress = DelayProgress(flushed_offset=lambda: 100)
+    here = tables(progress=progress)
     here.lead(3)
     here.set_topic(TopicConfig("T", 2, 2, attributes={"message.type": "FIFO"}))
     here.set_topic(TopicConfig("gone"))
@@ -215,20 +212,20 @@ def filled() -> Tables:
     here.forbid("g", "T", 4)
     here.set_mode(RequestMode("T", "g", "POP", 2))
     here.offsets.commit("T", "g", 1, 9)
-    here.set_delays({3: 8}, 90)
-    here.set_timer(TimerProgress(5000, 7, 95))
+    progress.step({3: 8}, 90)
+    progress.step_timer(TimerProgress(5000, 7, 95))
     return here
 
 
 def test_slave_that_takes_the_changes_equals_its_master() -> None:
-    master, slave = filled(), tables(topics=TopicTable({"gone": TopicConfig("gone")}))
+    master, slave = filled(), tables(TopicConfig("gone"))
     body = ChangeBody.of(master, master.log.after(0)).encode()
     changed = ChangeBody.decode(body).apply(slave)
-    assert changed == {"topic", "group", "forbidden", "mode", "offset", "delay"}
+    assert changed == {"topic", "group", "mode", "offset", "delay"}
     assert slave.topic_table() == master.topic_table()
     assert slave.group_table() == master.group_table()
     assert slave.mode_table() == master.mode_table()
-    assert slave.delays.table() == master.delays.table()
+    assert slave["delay"].saved() == master["delay"].saved()
     assert slave.offsets.table.snapshot() == master.offsets.table.snapshot()
 
 

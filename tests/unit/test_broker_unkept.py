@@ -21,12 +21,7 @@ from rmqstore.net.identity_log import IdentityLog
 from rmqstore.remoting.headers.metadata import ChangesRequestHeader
 from rmqstore.sim import coroutines
 from rmqstore.store.metadata import (
-    ConsumerOffsets,
-    DelayOffsets,
-    GroupTable,
-    RequestModes,
     TopicConfig,
-    TopicTable,
 )
 
 NO_ANSWER = None
@@ -162,13 +157,7 @@ class ModelTables(SharedTables):
         self._saving: list[coroutines.Resume] = []
         self.is_full = self.is_slow = False
         self.tables = Tables(
-            topics=TopicTable(),
-            groups=GroupTable(),
-            offsets=ConsumerOffsets(),
-            delays=DelayOffsets(),
-            modes=RequestModes(),
             wall_ms=group.wall_ms,
-            flushed_offset=lambda: 0,
         )
         self.tables.add_system(self._rules.all(), {})
 

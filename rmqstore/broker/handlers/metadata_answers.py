@@ -55,7 +55,7 @@ class MetadataRequests:
         return call.respond(ResponseCode.SUCCESS, body=body)
 
     def _delays(self, call: Call[Any, bytes]) -> Frame:
-        body = self._context.metadata.tables.delays.latest.to_body()
+        body = self._context.metadata.tables["delay"].whole().to_body()
         return call.respond(ResponseCode.SUCCESS, body=body)
 
     def _modes(self, call: Call[Any, bytes]) -> Frame:

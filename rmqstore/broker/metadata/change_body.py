@@ -79,8 +79,7 @@ class ChangeBody:
     def apply(self, tables: Tables) -> frozenset[str]:
         """Bring *tables* to this state, all entries or none; return the names of the tables that
         changed. Raises RemotingFrameError."""
-        names = ("topics", "groups", "offsets", "delays")
-        missing = [name for name in names if name not in self.versions]
+        missing = [name for name in tables.versions() if name not in self.versions]
         if missing:
             raise RemotingFrameError(f"the versions of {', '.join(missing)} are missing")
         try:

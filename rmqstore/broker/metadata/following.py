@@ -117,8 +117,9 @@ class Follower:
         await self._tables.remove_queues(changes.deleted_topics, self._asked_at)
 
     async def _take_all(self, *, with_timer: bool) -> None:
-        taken = await take_tables(self._call, with_timer=with_timer)
-        changed = taken.put_in_place(self._tables.tables)
+        tables = self._tables.tables
+        taken = await take_tables(self._call, tables.all, with_timer=with_timer)
+        changed = taken.put_in_place(tables)
         topics = taken.topics.topics if "topic" in changed else ()
         await self._tables.save_taken(changed, topics)
         if with_timer:

@@ -12,21 +12,14 @@ from rmqstore.broker.metadata.consumer_filters import ConsumerFilters
 from rmqstore.broker.metadata.files import SavedTable, TimerFiles
 from rmqstore.broker.metadata.queue_starts import QueueStart
 from rmqstore.broker.metadata.shared import Broker, SharedTables
+from rmqstore.broker.metadata.shared_table import SharedTable
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.parts import Parts
 from rmqstore.errors import DiskError, StoreError
 from rmqstore.filters import Bloom
 from rmqstore.net.runtime import Runtime
 from rmqstore.store.folder import Folder
-from rmqstore.store.metadata import (
-    DelayOffsets,
-    FilterTable,
-    GroupTable,
-    RequestModes,
-    TopicConfig,
-    TopicTable,
-    load_consumer_offsets,
-)
+from rmqstore.store.metadata import FilterTable, TopicConfig
 from rmqstore.store.topic_queues import declare_queues
 
 __all__ = ["Host", "Metadata"]
@@ -49,6 +42,10 @@ class Host(Broker, Protocol):
     @property
     def store(self) -> AsyncStore:
         """The store, open."""
+
+    @property
+    def service_tables(self) -> Sequence[SharedTable]:
+        """The tables of the services."""
 
 
 class Metadata(SharedTables):
@@ -84,11 +81,7 @@ class Metadata(SharedTables):
         self.timer_files = TimerFiles(root)
         tables = self.tables = await self._runtime.on_disk(lambda: self._load(root))
         self._files: Mapping[str, SavedTable] = {
-            "topic": SavedTable(root, tables.topic_table, self._runtime),
-            "group": SavedTable(root, tables.group_table, self._runtime),
-            "mode": SavedTable(root, tables.mode_table, self._runtime),
-            "offset": SavedTable(root, self.offsets.table.snapshot, self._runtime),
-            "delay": SavedTable(root, tables.delays.table, self._runtime),
+            **{each.name: SavedTable(root, each.saved, self._runtime) for each in tables.all},
             "filter": SavedTable(root, self._filter_table, self._runtime),
         }
         self._saving.start(self._save_regularly(), name="saving of offsets")
@@ -96,14 +89,11 @@ class Metadata(SharedTables):
 
     def _load(self, root: Folder) -> Tables:
         tables = Tables(
-            topics=TopicTable.load(root),
-            groups=GroupTable.load(root),
-            offsets=load_consumer_offsets(root, has_light=self._host.config.light_queues),
-            delays=DelayOffsets.load(root),
-            modes=RequestModes.load(root),
             wall_ms=self._host.wall_ms,
-            flushed_offset=lambda: self._store.flushed_offset,
+            has_light_queues=self._host.config.light_queues,
+            of_services=self._host.service_tables,
         )
+        tables.load(root)
         tables.add_system(self._rules.all(), group_rules.PREDEFINED)
         self.filters = self._load_filters(root)
         return tables
@@ -196,7 +186,8 @@ class Metadata(SharedTables):
     def _regular(self) -> tuple[str, ...]:
         """Returns the tables that are saved from time to time."""
         self._has_filters |= len(self.filters) > 0
-        return ("offset", "delay", "filter") if self._has_filters else ("offset", "delay")
+        names = [each.name for each in self.tables.all if not each.is_urgent]
+        return (*names, "filter") if self._has_filters else tuple(names)
 
     async def save_timer(self, checkpoint: bytes, metrics: bytes) -> None:
         """Save the timer state of a master of RocketMQ. Raises OSError."""

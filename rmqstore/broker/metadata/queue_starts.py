@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rmqstore.broker.metadata.tables import Offsets
+from rmqstore.broker.metadata.offsets import Offsets
 from rmqstore.broker.metadata.takeover import Call
 from rmqstore.remoting.bodies.statistics import TopicStats
 from rmqstore.remoting.codes import RequestCode, ResponseCode

@@ -16,9 +16,10 @@ from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.metadata import groups as group_rules
 from rmqstore.broker.metadata import topics as topic_rules
 from rmqstore.broker.metadata.change_body import SIZE_MAX, ChangeBody
+from rmqstore.broker.metadata.offsets import Offsets
 from rmqstore.broker.metadata.queue_starts import QueueStart, consumed_starts
 from rmqstore.broker.metadata.spreading import Holders, Spread
-from rmqstore.broker.metadata.tables import Offsets, Tables
+from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.metadata.unkept import Unkept
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import DiskError, RequestRefused, StoreError
@@ -553,9 +554,7 @@ class SharedTables(ABC):
     async def save_taken(self, names: Collection[str], topics: Iterable[str]) -> None:
         """Save tables that were taken from a master, with new or changed *topics*, and those of
         earlier calls that are not saved yet. Raises DiskError."""
-        by_table = {"forbidden": "group"}
-        # Offsets may be as old as their last regular save on a master, too.
-        self._unsaved |= {by_table.get(name, name) for name in names} - {"offset", "delay"}
+        self._unsaved |= {each.name for each in self.tables.all if each.is_urgent} & set(names)
         for name in topics:
             self._declare_queues(self.tables.topics[name])
         files = sorted(self._unsaved)

@@ -6,10 +6,11 @@ of the master or its previous tables.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from rmqstore.broker.metadata.shared_table import SharedTable
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
@@ -21,20 +22,14 @@ from rmqstore.remoting.headers.metadata import (
     TotalGroupsResponseHeader,
     TotalTopicsResponseHeader,
 )
-from rmqstore.store.metadata import (
-    ConsumerOffsets,
-    DelayOffsets,
-    GroupTable,
-    RequestModes,
-    TopicTable,
-    batch_queue_count,
-)
+from rmqstore.store.metadata import ConsumerOffsets, GroupTable, TopicTable, batch_queue_count
+from rmqstore.store.metadata.table import Table
 
 __all__ = ["Call", "TakenTables", "first_page_of_topics", "take_tables"]
 
 Call = Callable[[Frame], Awaitable[Frame]]
 """Sends a request to the master and returns its answer, with any code."""
-T = TypeVar("T", TopicTable, GroupTable, ConsumerOffsets, DelayOffsets, RequestModes)
+T = TypeVar("T", bound=Table)
 
 _PAGE = 2000
 """Entries of a page, as RocketMQ 5.5.0 requests them."""
@@ -43,40 +38,46 @@ _PAGES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TakenTables:
-    """The tables of a master. None stands for a table that the master does not have."""
+    """The tables of a master."""
 
-    topics: TopicTable
-    groups: GroupTable
+    by_name: Mapping[str, Any]
+    """By the name of each table that the master has, the table."""
     has_forbidden: bool
     """Whether the groups came with the forbidden topics: 5.3.3 does not send them."""
-    offsets: ConsumerOffsets
-    delays: DelayOffsets | None
-    modes: RequestModes
     timer_checkpoint: bytes = b""
     timer_metrics: bytes = b""
+
+    @property
+    def topics(self) -> TopicTable:
+        """The topics."""
+        topics: TopicTable = self.by_name["topic"]
+        return topics
+
+    @property
+    def groups(self) -> GroupTable:
+        """The groups."""
+        groups: GroupTable = self.by_name["group"]
+        return groups
+
+    @property
+    def offsets(self) -> ConsumerOffsets:
+        """The offsets of consumers."""
+        offsets: ConsumerOffsets = self.by_name["offset"]
+        return offsets
 
     def put_in_place(self, tables: Tables) -> frozenset[str]:
         """Replace the tables and their versions by these; return the names of the changed
         tables."""
-        changed = set()
-        groups = self.groups
+        taken_by_name = dict(self.by_name)
         if not self.has_forbidden:
-            groups = replace(groups, forbidden=tables.group_table().forbidden)
-        if self.topics != tables.topic_table():
-            tables.take_topics(self.topics)
-            changed.add("topic")
-        if groups != tables.group_table():
-            tables.take_groups(groups)
-            changed.add("group")
-        if self.modes != tables.mode_table():
-            tables.take_modes(self.modes)
-            changed.add("mode")
-        if self.delays is not None and self.delays != tables.delays.latest:
-            tables.delays.take_whole(self.delays)
-            changed.add("delay")
-        if not tables.offsets.table.is_at(self.offsets):
-            tables.offsets.table.replace(self.offsets)
-            changed.add("offset")
+            taken_by_name["group"] = replace(self.groups, forbidden=tables.group_table().forbidden)
+
+        changed = set()
+        for table in tables.all:
+            taken = taken_by_name.get(table.name)
+            if taken is not None and not table.is_at(taken):
+                table.take_whole(taken)
+                changed.add(table.name)
         return frozenset(changed)
 
 
@@ -85,36 +86,32 @@ def first_page_of_topics() -> GetAllTopicsRequestHeader:
     return GetAllTopicsRequestHeader(topic_number=0, topics_max=_PAGE, data_version="")
 
 
-async def take_tables(call: Call, *, with_timer: bool) -> TakenTables:
-    """Return all tables of the master that *call* reaches, and the state of its timer if
+async def take_tables(
+    call: Call, tables: Sequence[SharedTable], *, with_timer: bool
+) -> TakenTables:
+    """Return all *tables* of the master that *call* reaches, and the state of its timer if
     *with_timer*. Raises RemotingError, and UnsupportedStoreError where a topic has more queues than
     a store of this library."""
-    topics = await _all_topics(call)
-    for each in topics.topics.values():
-        batch_queue_count(each)
-    groups, has_forbidden = await _all_groups(call)
-    offsets = await _read(call, RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets)
-    light = {key: each for key, each in offsets.others.items() if key == "lmqOffsetTable"}
-    delays: DelayOffsets | None = None
-    answer = await call(Frame.request(RequestCode.GET_ALL_DELAY_OFFSET))
-    if answer.code == ResponseCode.SUCCESS and answer.body:
-        delays = _decoded(DelayOffsets, answer.body)
-    modes = await _read(call, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, RequestModes)
+    has_forbidden = False
+    found: dict[str, Any] = {}
+    for table in tables:
+        if table.code == RequestCode.GET_ALL_TOPIC_CONFIG:
+            found[table.name] = await _all_topics(call)
+        elif table.code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
+            found[table.name], has_forbidden = await _all_groups(call)
+        else:
+            answer = await call(Frame.request(table.code))
+            is_lacking = answer.code != ResponseCode.SUCCESS or not answer.body
+            if not (table.may_lack and is_lacking):
+                whole = _decoded(table.file_type, answer.raise_for_code().body)
+                found[table.name] = table.of_master(whole)
+
     checkpoint, metrics = b"", b""
     if with_timer:
         # A master without a timer has neither.
         checkpoint = await _bytes(call, RequestCode.GET_TIMER_CHECK_POINT)
         metrics = await _bytes(call, RequestCode.GET_TIMER_METRICS)
-    return TakenTables(
-        topics,
-        groups,
-        has_forbidden,
-        replace(offsets, others=light),
-        delays,
-        modes,
-        checkpoint,
-        metrics,
-    )
+    return TakenTables(found, has_forbidden, checkpoint, metrics)
 
 
 async def _all_topics(call: Call) -> TopicTable:
@@ -129,6 +126,8 @@ async def _all_topics(call: Call) -> TopicTable:
         return replace(more, topics={**found.topics, **more.topics})
 
     table = await _paged(page, join, lambda each: len(each.topics))
+    for topic in table.topics.values():
+        batch_queue_count(topic)
     # Beside topics the body has the queue mappings of static topics.
     return replace(table, others={})
 
@@ -184,11 +183,6 @@ async def _paged(
         f"the master sent {_PAGES_MAX} pages of one table; look at its log, the table changes "
         "all the time"
     )
-
-
-async def _read(call: Call, code: RequestCode, kind: type[T]) -> T:
-    answer = (await call(Frame.request(code))).raise_for_code()
-    return _decoded(kind, answer.body)
 
 
 async def _bytes(call: Call, code: RequestCode) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from rmqstore.broker.delays import Deliveries, Level, Origin, Unit, made_since
 from rmqstore.broker.membership.roles import Role, Standing
+from rmqstore.broker.metadata.delay_progress import DelayProgress
+from rmqstore.broker.metadata.shared_table import SharedTable
 from rmqstore.broker.operations.core import Core, ViewOf
 from rmqstore.broker.operations.deliveries import Deliverer, WaitingMessage
 from rmqstore.broker.operations.message_rules import DELAY_ORIGIN
@@ -43,6 +45,8 @@ class DelayedMessages(Service):
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self.progress = DelayProgress(lambda: core.store.store.flushed_offset)
+        """How far deliveries have come, those of timer messages included."""
         self._view = ViewOf(core)
         self._deliverer = Deliverer(core)
         self._tasks = core.runtime.tasks(self.name)
@@ -66,6 +70,9 @@ class DelayedMessages(Service):
         await self._tasks.close()
         self._deliveries = None
         self._trouble.clear()
+
+    def tables(self) -> Sequence[SharedTable]:
+        return (self.progress,)
 
     def metrics(self) -> Iterable[Family]:
         waiting = {} if self._deliveries is None else self._waiting(self._deliveries)
@@ -108,7 +115,7 @@ class DelayedMessages(Service):
 
     async def _found(self) -> Deliveries:
         store, runtime = self._core.store.store, self._core.runtime
-        progress = self._core.metadata.tables.delays.latest
+        progress = self.progress.latest
         end = store.end_offset
         while store.dispatched_offset < end:
             await runtime.sleep(_DISPATCH_S)
@@ -144,9 +151,8 @@ class DelayedMessages(Service):
         }
         if not lower:
             return
-        metadata = self._core.metadata
-        metadata.tables.set_delays(lower, found.log_offset)
-        failure = await metadata.failure_of("delay")
+        self.progress.step(lower, found.log_offset)
+        failure = await self._core.metadata.failure_of(self.progress.name)
         if failure is not None:
             raise failure
 
@@ -270,7 +276,7 @@ class DelayedMessages(Service):
         safe = min(store.flushed_offset, store.confirm_offset)
         counted = deliveries.settle(safe, store.end_offset)
         if counted is not None:
-            self._core.metadata.tables.set_delays(counted, deliveries.log_offset)
+            self.progress.step(counted, deliveries.log_offset)
 
     def _report(self, level: Level, text: str) -> None:
         if self._trouble.get(level.number) != text:

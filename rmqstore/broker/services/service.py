@@ -6,10 +6,11 @@ docs/internals.md, "How to write a service", has an example and its tests.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from rmqstore.broker.membership.roles import Role, Standing
+from rmqstore.broker.metadata.shared_table import SharedTable
 from rmqstore.net.metrics import Family
 from rmqstore.remoting.requests import Handler
 
@@ -45,6 +46,11 @@ class Service(ABC):
         """Return the handlers of its requests by code; they are called in any standing that the
         request table admits."""
         return {}
+
+    def tables(self) -> Sequence[SharedTable]:
+        """Return the tables of this service, which slaves copy and a master's files hold. A slave
+        takes them although the service does not run there."""
+        return ()
 
     def metrics(self) -> Iterable[Family]:
         """Return its present metrics."""

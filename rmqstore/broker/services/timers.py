@@ -8,6 +8,7 @@ from typing import Any
 
 from rmqstore._native.core import TimerIndex
 from rmqstore.broker.membership.roles import Role, Standing
+from rmqstore.broker.metadata.delay_progress import DelayProgress
 from rmqstore.broker.operations.core import Core, ViewOf, dispatched
 from rmqstore.broker.operations.deliveries import Deliverer, WaitingMessage
 from rmqstore.broker.operations.records import queue_named
@@ -54,8 +55,11 @@ class TimerMessages(Service):
     name = "timer messages"
     standings = frozenset({Standing.LEADING})
 
-    def __init__(self, core: Core, make_index: Callable[..., TimerIndex]) -> None:
+    def __init__(
+        self, core: Core, make_index: Callable[..., TimerIndex], progress: DelayProgress
+    ) -> None:
         self._core = core
+        self._progress = progress
         self._view = ViewOf(core)
         self._deliverer = Deliverer(core)
         self._make_index = make_index
@@ -149,7 +153,7 @@ class TimerMessages(Service):
             await runtime.sleep(_DISPATCH_S)
 
         first, next_offset = self._view().bounds(TIMER_TOPIC, 0) or (0, 0)
-        progress = core.metadata.tables.delays.latest.timer
+        progress = self._progress.latest.timer
         by_java = await self._progress_of_java()
         if by_java is not None and (progress is None or by_java[:2] > progress[:2]):
             progress = by_java
@@ -436,7 +440,7 @@ class TimerMessages(Service):
         safe = min(store.flushed_offset, store.confirm_offset)
         progress = timers.settle(safe, store.end_offset)
         if progress is not None:
-            self._core.metadata.tables.set_timer(progress)
+            self._progress.step_timer(progress)
 
     # ---- files that RocketMQ reads
 
@@ -468,7 +472,7 @@ class TimerMessages(Service):
         """Writes log, wheel, progress and check point, in this order."""
         progress, metadata = timers.progress, self._core.metadata
         await self._core.runtime.on_disk(index.flush)
-        failure = await metadata.failure_of("delay")
+        failure = await metadata.failure_of(self._progress.name)
         if failure is not None:
             raise failure
         former = TimerCheckpoint.decode(metadata.timer_files.checkpoint())
