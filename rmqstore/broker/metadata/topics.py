@@ -20,6 +20,7 @@ from rmqstore.topic_names import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    revive_topic,
 )
 
 __all__ = [
@@ -130,7 +131,7 @@ class SystemTopics:
         yield _topic("OFFSET_MOVED_EVENT", 1)
         yield _topic(SCHEDULE_TOPIC, self.levels)
         yield _topic(f"{self.cluster_name}_REPLY_TOPIC", 1)
-        yield _topic(f"rmq_sys_REVIVE_LOG_{self.cluster_name}", 8)
+        yield _topic(revive_topic(self.cluster_name), 8)
         yield _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{self.broker_name}", 1, PERM_INHERIT)
         yield _topic(HALF_TOPIC, 1)
         yield _topic(NOTE_TOPIC, 1)
