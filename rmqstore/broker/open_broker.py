@@ -34,6 +34,7 @@ from rmqstore.broker.parts import Parts
 from rmqstore.broker.present_role import PresentRole
 from rmqstore.broker.registration import Announcement
 from rmqstore.broker.server_addresses import ServerAddresses
+from rmqstore.broker.services.assignments import Assignments
 from rmqstore.broker.services.broadcasts import BroadcastProgress
 from rmqstore.broker.services.clients import Clients
 from rmqstore.broker.services.delays import DelayedMessages
@@ -134,6 +135,7 @@ class OpenBroker:
             self,
             [
                 self.clients,
+                Assignments(self, self.clients.table),
                 QueueLocks(self),
                 self.pulls,
                 self._copies,

@@ -12,7 +12,6 @@ from rmqstore.remoting.codes import RequestCode
 __all__ = ["CLIENT_SERVICES", "COMMANDS"]
 
 CLIENT_SERVICES: Mapping[int, str] = {
-    RequestCode.QUERY_ASSIGNMENT: "assignment of queues by the broker; let clients share them",
     RequestCode.POP_MESSAGE: "POP consumption; pull instead",
     RequestCode.PEEK_MESSAGE: "POP consumption; pull instead",
     RequestCode.ACK_MESSAGE: "POP consumption",

@@ -9,6 +9,7 @@ from typing import Any
 from rmqstore.broker.operations.topics import TopicChange
 from rmqstore.broker.refusals import CLIENT_SERVICES, COMMANDS
 from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.assignments import AssignmentQuery
 from rmqstore.remoting.bodies.clients import CheckClientBody, HeartbeatData, LockBatchBody
 from rmqstore.remoting.bodies.properties import settings_of
 from rmqstore.remoting.bodies.values import list_of, object_of
@@ -232,6 +233,18 @@ ROWS = table(
             RequestCode.GET_CONSUMER_CONNECTION_LIST,
             ConsumerGroupRequestHeader,
             rights=(on_group(_GET, field="consumer_group"),),
+        ),
+    ),
+    family(
+        "assignment",
+        Row(
+            RequestCode.QUERY_ASSIGNMENT,
+            body=AssignmentQuery.decode,
+            standing=_SERVING,
+            rights=(
+                on_group(_SUB, names=_group_of),
+                on_topic(_SUB, names=lambda header, body: (body.topic,)),
+            ),
         ),
     ),
     family(

@@ -7,6 +7,7 @@ from rmqstore.config.controller_config import ControllerConfig, ControllerPeer
 from rmqstore.config.nameserver_config import NameserverConfig
 from rmqstore.config.options import (
     BrokerRole,
+    ConsumptionMode,
     FlushDiskType,
     MetricsExporter,
     Option,
@@ -24,6 +25,7 @@ __all__ = [
     "ClientAuth",
     "Compatibility",
     "Configuration",
+    "ConsumptionMode",
     "ControllerConfig",
     "ControllerPeer",
     "FlushDiskType",

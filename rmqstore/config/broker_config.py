@@ -15,6 +15,7 @@ from rmqstore.config.controller_config import ControllerConfig
 from rmqstore.config.options import (
     INT64_MAX,
     BrokerRole,
+    ConsumptionMode,
     MetricsExporter,
     Option,
     option,
@@ -475,6 +476,38 @@ class BrokerConfig:
         "ms",
         help="time for which consumerFilter.json keeps the expression of a group without consumers",
         effect="consumerFilter.json",
+    )
+
+    # Assignment of queues.
+    balances_load: bool = option(
+        "serverLoadBalancerEnable",
+        True,
+        help="assign each consumer that asks its share of the queues; otherwise all of them",
+        effect="assignments",
+    )
+    default_request_mode: ConsumptionMode = option(  # noqa: RUF009
+        "defaultMessageRequestMode",
+        ConsumptionMode.PULL,
+        help="how a group that asks for assignments gets messages, where no operator has set a "
+        "mode: PULL or POP",
+        effect="assignments",
+    )
+    default_pop_share_queues: int = option(
+        "defaultPopShareQueueNum",
+        -1,
+        "consumers",
+        low=-1,
+        help="consumers after it in the group whose queues a consumer that pops has too, where no "
+        "operator has set a number; -1 for all queues",
+        effect="assignments, with defaultMessageRequestMode POP",
+    )
+    route_age_ms: int = option(
+        "loadBalancePollNameServerInterval",
+        30_000,
+        "ms",
+        low=10,
+        help="age of the brokers and queues of a topic from which on nameservers are asked again",
+        effect="assignments",
     )
 
     # Metrics.

@@ -22,6 +22,7 @@ __all__ = [
     "WORDS",
     "BrokerRole",
     "Codec",
+    "ConsumptionMode",
     "FlushDiskType",
     "MetricsExporter",
     "Option",
@@ -63,6 +64,13 @@ class MetricsExporter(StrEnum):
     PROM = "PROM"
     OTLP_GRPC = "OTLP_GRPC"
     LOG = "LOG"
+
+
+class ConsumptionMode(StrEnum):
+    """The way in which consumers get messages of a topic."""
+
+    PULL = "PULL"
+    POP = "POP"
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,6 +235,9 @@ async def test_request_mode_is_set(tmp_path: Path) -> None:
         body = fastjson.dumps(
             {"topic": "T", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 2}
         )
+        metadata = operator.broker.metadata
+        await metadata.change_topic(TopicConfig("T"))
+        await metadata.change_group(GroupConfig("g"))
         await operator.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body)
         modes = operator.broker.metadata.tables.modes
         assert modes == {"T": {"g": RequestMode("T", "g", "POP", 2)}}

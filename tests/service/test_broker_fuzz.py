@@ -11,8 +11,8 @@ import pytest
 from rmqstore.broker.node import Broker
 from rmqstore.broker.request_table import ROWS
 from rmqstore.remoting.client import RemotingClient
-from rmqstore.remoting.codes import ResponseCode
-from rmqstore.remoting.frames import FrameDecoder
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.frames import Frame, FrameDecoder
 from tests.golden.remoting import exchanges
 from tests.service.changed_requests import changed
 from tests.service.remoting_peers import on_loop
@@ -40,6 +40,14 @@ BODIES = (
     *(b"x" * 200_000, b"\0" * 40, b'{"clientID":"c"}', b'{"mqSet":[{}]}'),
     *(b'{"consumerDataSet":[{"groupName":"g"}],"clientID":7}', b'{"groupName":"g"}'),
 )
+OTHERS = [
+    Frame(
+        RequestCode.QUERY_ASSIGNMENT,
+        body=b'{"clientId":"c","consumerGroup":"g","messageModel":"CLUSTERING",'
+        b'"strategyName":"AVG","topic":"T"}',
+    ),
+]
+"""Requests that no session has."""
 
 
 @on_loop
@@ -57,6 +65,7 @@ async def test_changed_requests_are_answered_and_end_no_task(
             for each in exchanges(session)
             if each.code in known
         ]
+        requests += OTHERS
         assert len({each.code for each in requests}) > 25
         codes: set[int] = set()
         for _ in range(COUNT):

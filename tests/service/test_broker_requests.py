@@ -23,8 +23,9 @@ BODIES = {
     RequestCode.HEART_BEAT: b'{"clientID":"c"}',
     RequestCode.LOCK_BATCH_MQ: b'{"consumerGroup":"T","clientId":"c","mqSet":[]}',
     RequestCode.UNLOCK_BATCH_MQ: b'{"consumerGroup":"T","clientId":"c","mqSet":[]}',
+    RequestCode.QUERY_ASSIGNMENT: b'{"consumerGroup":"T","messageModel":"CLUSTERING","topic":"T"}',
 }
-OF_CLIENTS = {"send", "pull", "offset", "lock", "client", "lookup", "queue"}
+OF_CLIENTS = {"send", "pull", "offset", "lock", "client", "assignment", "lookup", "queue"}
 IN_ANY_ROLE = {
     # The operation refuses it: some clients get no refusal.
     RequestCode.CONSUMER_SEND_MSG_BACK,

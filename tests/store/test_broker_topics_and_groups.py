@@ -206,6 +206,8 @@ def test_group_of_wrong_types_reaches_no_operation(wrong: dict[str, Any]) -> Non
         (RequestMode("T", ""), ResponseCode.INVALID_PARAMETER),
         (RequestMode("T", "G", "PUSH"), ResponseCode.INVALID_PARAMETER),
         (RequestMode("T", "G", ""), ResponseCode.INVALID_PARAMETER),
+        (RequestMode("absent", "G"), ResponseCode.TOPIC_NOT_EXIST),
+        (RequestMode("T", "absent"), ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
     ],
 )
 def test_refused_mode_is_not_set(core: Core, mode: RequestMode, code: int) -> None:

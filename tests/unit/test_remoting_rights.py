@@ -38,6 +38,12 @@ BODIES: Mapping[int, object] = {
         "mqSet": [{"topic": each, "brokerName": "b", "queueId": 0} for each in ("T", "T", "U")],
     },
     RequestCode.UNLOCK_BATCH_MQ: {"clientId": "c", "consumerGroup": "G", "mqSet": []},
+    RequestCode.QUERY_ASSIGNMENT: {
+        "clientId": "c",
+        "consumerGroup": "G",
+        "messageModel": "CLUSTERING",
+        "topic": "T",
+    },
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {
         "topicConfigList": [{"topicName": "T"}, {"topicName": "U"}]
     },

@@ -230,6 +230,10 @@ class SharedTables(ABC):
         """Whether a group may not read a topic."""
         return self.tables.is_forbidden(group, topic)
 
+    def request_mode(self, topic: str, group: str) -> RequestMode | None:
+        """Return how a group gets the messages of a topic, None where no operator has set it."""
+        return self.tables.modes.get(topic, {}).get(group)
+
     def system_topics(self) -> Collection[str]:
         """Return the names of the topics that this broker has from its start."""
         return self._rules.all().keys()

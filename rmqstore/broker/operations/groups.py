@@ -46,6 +46,11 @@ class GroupOperations:
                 "topic, a group, and PULL or POP",
                 code=ResponseCode.INVALID_PARAMETER,
             )
+        if self._core.metadata.topic(mode.topic) is None:
+            raise RequestRefused(
+                f"topic[{mode.topic}] not exist", code=ResponseCode.TOPIC_NOT_EXIST
+            )
+        self.config(mode.group)
         return await self._core.metadata.set_mode(mode)
 
     async def allow(self, group: str, topic: str, *, is_readable: bool) -> Spread:
