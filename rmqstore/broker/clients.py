@@ -101,6 +101,20 @@ class ClientTable:
         members = () if found is None else found.members.values()
         return any(each.client_id == client_id for each in members)
 
+    def consumer(self, group: str, client_id: str) -> Client | None:
+        """Return the newest connection of a member of a consumer group, None for another client."""
+        found = self._consumers.get(group)
+        members = () if found is None else reversed(found.members.values())
+        return next((each for each in members if each.client_id == client_id), None)
+
+    def producer_groups(self) -> Mapping[str, tuple[Client, ...]]:
+        """Return the members of every producer group."""
+        return {group: tuple(found.values()) for group, found in self._producers.items()}
+
+    def heard_ms(self, connection: Peer) -> int | None:
+        """Return when *connection* sent its last heartbeat, None before the first."""
+        return self._heard_ms.get(connection)
+
     def producers(self, group: str) -> tuple[Client, ...]:
         """Return the members of a producer group."""
         return tuple(self._producers.get(group, {}).values())

@@ -9,10 +9,12 @@ from typing import Any
 from rmqstore.aio import AsyncStore
 from rmqstore.broker.announcer import Announcer
 from rmqstore.broker.handlers.admin import AdminRequests
+from rmqstore.broker.handlers.client_lists import ClientListRequests
 from rmqstore.broker.handlers.groups import GroupRequests
 from rmqstore.broker.handlers.metadata_answers import MetadataRequests
 from rmqstore.broker.handlers.offsets import OffsetRequests
 from rmqstore.broker.handlers.queries import QueryRequests
+from rmqstore.broker.handlers.questions import QuestionRequests
 from rmqstore.broker.handlers.recall import RecallRequests
 from rmqstore.broker.handlers.refused import RefusedRequests
 from rmqstore.broker.handlers.replication import ReplicationRequests
@@ -155,8 +157,10 @@ class OpenBroker:
             MetadataRequests(self),
             TopicRequests(self),
             GroupRequests(self),
-            OffsetRequests(self),
+            OffsetRequests(self, self.clients.table),
             AdminRequests(self),
+            ClientListRequests(self, self.clients.table),
+            QuestionRequests(self, self.clients.table),
             ReplicationRequests(self),
             SendRequests(send),
             RecallRequests(self, send),

@@ -27,17 +27,11 @@ CLIENT_SERVICES: Mapping[int, str] = {
 """The services that requests of clients are for."""
 
 COMMANDS: Mapping[int, str] = {
-    RequestCode.GET_PRODUCER_CONNECTION_LIST: "lists of producers",
-    RequestCode.GET_ALL_PRODUCER_INFO: "lists of producers",
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: "requests that it passes on to consumers",
-    RequestCode.GET_CONSUMER_RUNNING_INFO: "requests that it passes on to consumers",
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: "requests that it passes on to consumers",
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: "lists of groups; make one at a time",
     RequestCode.QUERY_CONSUME_TIME_SPAN: "statistics of times of consumption",
     RequestCode.VIEW_BROKER_STATS_DATA: "statistics by the name of a counter",
     RequestCode.GET_BROKER_CONSUME_STATS: "the progress of all groups; ask for one group",
     RequestCode.QUERY_TOPICS_BY_CONSUMER: "lists of the topics of a group",
-    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: "the subscription of a group to one topic",
     RequestCode.QUERY_CORRECTION_OFFSET: "corrections of offsets",
     RequestCode.CLONE_GROUP_OFFSET: "copies of the offsets of a group",
     RequestCode.QUERY_CONSUME_QUEUE: "units of queues",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rmqstore.broker.operations.topics import TopicChange
+from rmqstore.broker.operator_requests import OPERATOR_FAMILIES
 from rmqstore.broker.refusals import CLIENT_SERVICES, COMMANDS
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.assignments import AssignmentQuery
@@ -229,11 +230,6 @@ ROWS = table(
             standing=_SERVING,
             rights=(on_group(_SUB, _GET, field="consumer_group"),),
         ),
-        Row(
-            RequestCode.GET_CONSUMER_CONNECTION_LIST,
-            ConsumerGroupRequestHeader,
-            rights=(on_group(_GET, field="consumer_group"),),
-        ),
     ),
     family(
         "assignment",
@@ -346,6 +342,7 @@ ROWS = table(
         Row(RequestCode.GET_BROKER_CONFIG, rights=_SHOW_BROKER),
         Row(RequestCode.GET_BROKER_RUNTIME_INFO, rights=_SHOW_BROKER),
     ),
+    *OPERATOR_FAMILIES,
     # Requests of other replicas, of controllers, and of operators about replication.
     family(
         "replication",

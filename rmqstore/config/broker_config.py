@@ -340,6 +340,15 @@ class BrokerConfig:
         effect="sends, with enableMultiDispatch",
     )
 
+    # Offsets.
+    resets_at_broker: bool = option(
+        "useServerSideResetOffset",
+        True,
+        help="reset the offsets of a group at the broker; false: send the offsets to the consumers "
+        "that are online, which commit them",
+        effect="resets of offsets",
+    )
+
     # Replies.
     store_replies: bool = option(
         "storeReplyMessageEnable",

@@ -32,7 +32,6 @@ IN_ANY_ROLE = {
     RequestCode.UNREGISTER_CLIENT,
     RequestCode.CHECK_CLIENT_CONFIG,
     # Of operators; the operation refuses the reset by a slave.
-    RequestCode.GET_CONSUMER_CONNECTION_LIST,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 }
 NEEDS_ROLE = [

@@ -1,5 +1,5 @@
-"""Clients: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
-CHECK_CLIENT_CONFIG (46) and GET_CONSUMER_CONNECTION_LIST (203).
+"""Clients: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38) and
+CHECK_CLIENT_CONFIG (46).
 
 The members of a group are notified of each change (40), some milliseconds later: one notice stands
 for all changes of that time.
@@ -15,11 +15,9 @@ from rmqstore.broker.clients import Change, Client, ClientTable, ConsumerGroup
 from rmqstore.broker.context import Context
 from rmqstore.broker.operations.filters import filter_of
 from rmqstore.errors import RequestRefused
-from rmqstore.net.addresses import format_address
 from rmqstore.net.runtime import Timer
 from rmqstore.remoting.bodies.clients import (
     CheckClientBody,
-    ConsumerConnections,
     ConsumerData,
     ConsumerList,
     HeartbeatData,
@@ -62,7 +60,6 @@ class ClientRequests:
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumer_list,
             RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._connections_of_consumer,
         }
 
     def start(self) -> None:
@@ -214,32 +211,6 @@ class ClientRequests:
             )
         ids = tuple(dict.fromkeys(each.client_id for each in group.members.values()))
         return call.respond(ResponseCode.SUCCESS, fields={}, body=ConsumerList(ids).encode())
-
-    def _connections_of_consumer(self, call: Call[ConsumerGroupRequestHeader, bytes]) -> Frame:
-        header = call.header
-        group = self._clients.consumer_group(header.consumer_group)
-        if group is None:
-            raise RequestRefused(
-                f"the consumer group[{header.consumer_group}] not online",
-                code=ResponseCode.CONSUMER_NOT_ONLINE,
-            )
-        members = [
-            {
-                "clientAddr": format_address(each.connection.proxied_peer or each.connection.peer),
-                "clientId": each.client_id,
-                "language": each.language,
-                "version": each.version,
-            }
-            for each in group.members.values()
-        ]
-        body = ConsumerConnections(
-            connections=members,
-            consume_type=group.consume_type,
-            message_model=group.message_model,
-            consume_from=group.consume_from,
-            subscriptions=group.subscriptions,
-        )
-        return call.respond(ResponseCode.SUCCESS, body=body.encode())
 
     def _check_client(self, call: Call[Any, CheckClientBody]) -> Frame:
         subscription = call.body.subscription

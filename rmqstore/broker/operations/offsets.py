@@ -118,6 +118,28 @@ class OffsetOperations:
     async def reset(self, reset: Reset) -> dict[int, int]:
         """Set the offsets of a group on a topic; return them by queue. Raises RequestRefused, and
         then sets none."""
+        targets = await self._targets(reset)
+        for number, offset in targets.items():
+            self._core.metadata.offsets.reset(reset.topic, reset.group, number, offset)
+        self._core.log.info(
+            "the group %s is reset on topic %s: %s", reset.group, reset.topic, targets
+        )
+        return targets
+
+    async def reset_of_consumers(self, reset: Reset, *, is_forced: bool) -> dict[int, int]:
+        """Return the offsets by queue that the consumers of a group have to take; nothing is set.
+        Unless *is_forced*, an offset that the group has committed is not raised. Raises
+        RequestRefused."""
+        targets = await self._targets(reset)
+        if is_forced:
+            return targets
+        offsets = self._core.metadata.offsets
+        for number, target in targets.items():
+            committed = offsets.query(reset.topic, reset.group, number)
+            targets[number] = target if committed is None else min(target, committed)
+        return targets
+
+    async def _targets(self, reset: Reset) -> dict[int, int]:
         metadata = self._core.metadata
         if not self._core.role.is_master:
             raise RequestRefused(
@@ -139,15 +161,8 @@ class OffsetOperations:
                 f"{reset.queue}",
                 code=ResponseCode.INVALID_PARAMETER,
             )
-
         queues = range(topic.read_queue_count) if reset.queue is None else (reset.queue,)
-        targets = {number: await self._target(reset, number) for number in queues}
-        for number, offset in targets.items():
-            metadata.offsets.reset(reset.topic, reset.group, number, offset)
-        self._core.log.info(
-            "the group %s is reset on topic %s: %s", reset.group, reset.topic, targets
-        )
-        return targets
+        return {number: await self._target(reset, number) for number in queues}
 
     async def _target(self, reset: Reset, number: int) -> int:
         """Returns the next offset of a group in a queue: the requested one, or that of a time."""

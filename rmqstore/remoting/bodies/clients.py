@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rmqstore.remoting import fastjson
@@ -20,7 +20,6 @@ from rmqstore.remoting.bodies.values import (
 
 __all__ = [
     "CheckClientBody",
-    "ConsumerConnections",
     "ConsumerData",
     "ConsumerList",
     "HeartbeatData",
@@ -172,32 +171,6 @@ class ConsumerList:
     def encode(self) -> bytes:
         """Return the body."""
         return fastjson.dumps({"consumerIdList": list(self.client_ids)})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConnections:
-    """The answer to GET_CONSUMER_CONNECTION_LIST (203)."""
-
-    connections: Sequence[Mapping[str, Any]] = ()
-    """clientAddr, clientId, language, version of each."""
-    consume_type: str = "CONSUME_PASSIVELY"
-    message_model: str = "CLUSTERING"
-    consume_from: str = "CONSUME_FROM_LAST_OFFSET"
-    subscriptions: Mapping[str, SubscriptionData] = field(default_factory=dict)
-
-    def encode(self) -> bytes:
-        """Return the body."""
-        return fastjson.dumps(
-            {
-                "connectionSet": [dict(each) for each in self.connections],
-                "consumeFromWhere": self.consume_from,
-                "consumeType": self.consume_type,
-                "messageModel": self.message_model,
-                "subscriptionTable": {
-                    topic: each.members() for topic, each in self.subscriptions.items()
-                },
-            }
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.queue_name import QueueName
+from rmqstore.remoting.bodies.queue_name import QueueName, encode_queue_table
 from rmqstore.remoting.bodies.values import integer_at, object_of, texts_of
 
 __all__ = [
@@ -68,7 +68,7 @@ class TopicStats:
             for name, each in self.queues.items()
         }
         rate = fastjson.dumps(self.put_rate)
-        return b'{"offsetTable":%b,"topicPutTps":%b}' % (_table(table), rate)
+        return b'{"offsetTable":%b,"topicPutTps":%b}' % (encode_queue_table(table), rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class ConsumeStats:
             for name, each in self.queues.items()
         }
         rate = fastjson.dumps(self.get_rate)
-        return b'{"consumeTps":%b,"offsetTable":%b}' % (rate, _table(table))
+        return b'{"consumeTps":%b,"offsetTable":%b}' % (rate, encode_queue_table(table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +137,16 @@ class ResetOffsets:
         """Return the answer to INVOKE_BROKER_TO_RESET_OFFSET. Raises RemotingFrameError."""
         fields = object_of(fastjson.loads(body), "ResetOffsetBody")
         table = object_of(fields.get("offsetTable"), "offsetTable")
-        return cls({_queue_of(key): integer_at(table, key, 0) for key in table})
+        return cls({QueueName.of_key(key): integer_at(table, key, 0) for key in table})
 
     def encode(self) -> bytes:
         """Return the body."""
-        return b'{"offsetTable":%b}' % _table(self.offsets)
+        return b'{"offsetTable":%b}' % encode_queue_table(self.offsets)
+
+    def encode_list(self) -> bytes:
+        """Return the body for clients in C++, which read a list."""
+        table = [{**name.members(), "offset": offset} for name, offset in self.offsets.items()]
+        return fastjson.dumps({"offsetTable": table})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +166,9 @@ class GroupList:
         return fastjson.dumps({"groupList": list(self.groups)})
 
 
-def _table(table: Mapping[QueueName, Mapping[str, int] | int]) -> bytes:
-    pairs = (
-        fastjson.dumps(name.members()) + b":" + fastjson.dumps(each) for name, each in table.items()
-    )
-    return b"{%b}" % b",".join(pairs)
-
-
 def _queues_of(body: bytes, what: str) -> dict[QueueName, Mapping[str, Any]]:
     fields = object_of(fastjson.loads(body), what)
     found = {}
     for key, each in object_of(fields.get("offsetTable"), "offsetTable").items():
-        found[_queue_of(key)] = object_of(each, what)
+        found[QueueName.of_key(key)] = object_of(each, what)
     return found
-
-
-def _queue_of(key: str) -> QueueName:
-    """Returns the queue of a key. An object in the place of a key is read as its own JSON text."""
-    return QueueName.of(fastjson.loads(key))

@@ -1,11 +1,21 @@
-"""Headers of requests about the clients of a broker (34, 35, 38, 40, 203)."""
+"""Headers of requests about the clients of a broker (34, 35, 38, 40, 203, 204, 345), and of those
+that a broker passes on to them (220, 221, 223, 307, 309)."""
 
 from __future__ import annotations
 
 from rmqstore.remoting.headers.field import Header, boolean, header, string
-from rmqstore.remoting.headers.rpc import RpcRequestHeader
+from rmqstore.remoting.headers.rpc import RpcRequestHeader, TopicRequestHeader
 
-__all__ = ["ConsumerGroupRequestHeader", "HeartbeatResponseHeader", "UnregisterClientRequestHeader"]
+__all__ = [
+    "ConsumeDirectlyRequestHeader",
+    "ConsumerGroupRequestHeader",
+    "ConsumerRequestHeader",
+    "ConsumerStatusRequestHeader",
+    "GroupTopicRequestHeader",
+    "HeartbeatResponseHeader",
+    "ProducerGroupRequestHeader",
+    "UnregisterClientRequestHeader",
+]
 
 
 @header
@@ -33,3 +43,47 @@ class ConsumerGroupRequestHeader(RpcRequestHeader):
     GET_CONSUMER_CONNECTION_LIST (203)."""
 
     consumer_group: str = string("consumerGroup")
+
+
+@header
+class ProducerGroupRequestHeader(RpcRequestHeader):
+    """GET_PRODUCER_CONNECTION_LIST (204)."""
+
+    producer_group: str = string("producerGroup")
+
+
+@header
+class GroupTopicRequestHeader(TopicRequestHeader):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER (345)."""
+
+    group: str = string("group")
+    topic: str | None = string("topic", default=None)
+
+
+@header
+class ConsumerStatusRequestHeader(TopicRequestHeader):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223), GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
+
+    topic: str = string("topic")
+    group: str = string("group")
+    client_id: str | None = string("clientAddr", default=None)
+    """One member of the group; None for all."""
+
+
+@header
+class ConsumerRequestHeader(RpcRequestHeader):
+    """GET_CONSUMER_RUNNING_INFO (307)."""
+
+    consumer_group: str = string("consumerGroup")
+    client_id: str = string("clientId")
+    with_stacks: bool = boolean("jstackEnable", default=False)
+
+
+@header
+class ConsumeDirectlyRequestHeader(TopicRequestHeader):
+    """CONSUME_MESSAGE_DIRECTLY (309)."""
+
+    consumer_group: str = string("consumerGroup")
+    client_id: str | None = string("clientId", default=None)
+    message_id: str | None = string("msgId", default=None)
+    topic: str | None = string("topic", default=None)
