@@ -50,6 +50,11 @@ class MachineFolder:
         self._enter(lambda: self._log.change(needs_room=True))
         self._files[self.place(name)] = data
 
+    def append(self, name: str, data: bytes) -> None:
+        """Add to the content of a file, which is there."""
+        self._enter(lambda: self._log.change(needs_room=True))
+        self._files[self.place(name)] += data
+
     def rename(self, name: str, to: str) -> None:
         """Give a file another name."""
         self._enter(self._log.change)

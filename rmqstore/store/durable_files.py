@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, and are on the disk when the caller goes on."""
+"""Files that are replaced as a whole, or grow, and are on the disk when the caller goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-__all__ = ["beside", "replace_durably", "sync_directory"]
+__all__ = ["append_durably", "beside", "replace_durably", "sync_directory"]
 
 
 def beside(path: Path, suffix: str) -> Path:
@@ -30,6 +30,18 @@ def replace_durably(path: Path, data: bytes) -> None:
             temporary.unlink()
         raise
     sync_directory(path.parent)
+
+
+def append_durably(path: Path, data: bytes) -> None:
+    """Add *data* to the end of a file, which must be there, and on disk when it returns."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(path: Path) -> None:

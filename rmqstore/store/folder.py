@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rmqstore.regular_file import read_regular
-from rmqstore.store.durable_files import replace_durably, sync_directory
+from rmqstore.store.durable_files import append_durably, replace_durably, sync_directory
 
 __all__ = ["DiskFolder", "Folder", "FolderLike", "folder_at"]
 
@@ -23,6 +23,10 @@ class Folder(Protocol):
 
     def replace(self, name: str, data: bytes) -> None:
         """Put *data* in the place of a file, whole or not at all, durably on return."""
+
+    def append(self, name: str, data: bytes) -> None:
+        """Add *data* to the end of a file, durably on return. After an error the end of the file
+        may have a part of it."""
 
     def rename(self, name: str, to: str) -> None:
         """Give a file another name, which no file has."""
@@ -56,6 +60,9 @@ class DiskFolder:
             path.parent.mkdir(parents=True, exist_ok=True)
             sync_directory(path.parent.parent)
         replace_durably(path, data)
+
+    def append(self, name: str, data: bytes) -> None:
+        append_durably(self._path / name, data)
 
     def rename(self, name: str, to: str) -> None:
         os.rename(self._path / name, self._path / to)

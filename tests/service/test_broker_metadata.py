@@ -22,10 +22,10 @@ from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.metadata.takeover import take_tables
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerRole
-from rmqstore.errors import DiskError, RemotingFrameError, RequestRefused
+from rmqstore.errors import RemotingFrameError, RequestRefused
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
-from rmqstore.store.folder import Folder
+from rmqstore.store.folder import DiskFolder
 from rmqstore.store.metadata import (
     ConsumerOffsets,
     GroupConfig,
@@ -273,14 +273,14 @@ async def test_change_that_a_slave_took_and_could_not_save_is_saved_before_it_is
             return not (await master.metadata.change_topic(TopicConfig(topic))).missing
 
         await until(lambda: is_reported("T"), "the slave reports")
-        save, refusals = TopicTable.save, [errno.ENOSPC]
+        append, refusals = DiskFolder.append, [errno.ENOSPC]
 
-        def save_later(table: TopicTable, folder: Folder, **options: bool) -> None:
+        def append_later(folder: DiskFolder, name: str, data: bytes) -> None:
             if folder.place("config") == str(tmp_path / "slave" / "config") and refusals:
-                raise DiskError(refusals.pop(), "no room")
-            save(table, folder, **options)
+                raise OSError(refusals.pop(), "no room")
+            append(folder, name, data)
 
-        monkeypatch.setattr(TopicTable, "save", save_later)
+        monkeypatch.setattr(DiskFolder, "append", append_later)
         await until(lambda: is_reported("U"), "the slave reports")
         assert not refusals
         assert "U" in TopicTable.load(tmp_path / "slave").topics

@@ -10,9 +10,10 @@ from rmqstore.aio import AsyncStore
 from rmqstore.broker.metadata import groups as group_rules
 from rmqstore.broker.metadata.consumer_filters import ConsumerFilters
 from rmqstore.broker.metadata.files import SavedTable, TimerFiles
+from rmqstore.broker.metadata.large_file import LargeTableFile
 from rmqstore.broker.metadata.queue_starts import QueueStart
 from rmqstore.broker.metadata.shared import Broker, SharedTables
-from rmqstore.broker.metadata.shared_table import SharedTable
+from rmqstore.broker.metadata.shared_table import LargeTable, SharedTable
 from rmqstore.broker.metadata.tables import Tables
 from rmqstore.broker.parts import Parts
 from rmqstore.errors import DiskError, StoreError
@@ -26,6 +27,11 @@ __all__ = ["Host", "Metadata"]
 
 _SAVE_OFFSETS_S = 5.0
 """RocketMQ's flushConsumerOffsetInterval."""
+_BEHIND_S = 1.0
+"""Longest time that a small file lacks a change of its journal."""
+_BEHIND_PAUSES = 20
+"""Times that the writing of a large file takes, from one to the next: it shares the processor with
+requests."""
 
 
 class Host(Broker, Protocol):
@@ -64,6 +70,8 @@ class Metadata(SharedTables):
         """Saves in progress; the files are whole at the close."""
         self._has_filters = False
         """Whether there was an expression of a consumer group, so that its file is kept."""
+        self._behind: set[str] = set()
+        """The tables whose files cannot be brought up to their journals, which is reported once."""
         self._is_open = False
 
     async def __aenter__(self) -> Metadata:
@@ -79,24 +87,34 @@ class Metadata(SharedTables):
         root = self._host.parts.folder(store.path)
         self._store = store
         self.timer_files = TimerFiles(root)
-        tables = self.tables = await self._runtime.on_disk(lambda: self._load(root))
-        self._files: Mapping[str, SavedTable] = {
-            **{each.name: SavedTable(root, each.saved, self._runtime) for each in tables.all},
-            "filter": SavedTable(root, self._filter_table, self._runtime),
-        }
-        self._saving.start(self._save_regularly(), name="saving of offsets")
-        self._is_open = True
-
-    def _load(self, root: Folder) -> Tables:
-        tables = Tables(
+        tables = self.tables = Tables(
             wall_ms=self._host.wall_ms,
             has_light_queues=self._host.config.light_queues,
             of_services=self._host.service_tables,
         )
-        tables.load(root)
+        self._large = {
+            each.name: LargeTableFile(root, each, self._runtime)
+            for each in tables.all
+            if isinstance(each, LargeTable)
+        }
+        small = [each for each in tables.all if each.name not in self._large]
+        self._files: Mapping[str, SavedTable | LargeTableFile] = {
+            **self._large,
+            **{each.name: SavedTable(root, each.saved, self._runtime) for each in small},
+            "filter": SavedTable(root, self._filter_table, self._runtime),
+        }
+        await self._runtime.on_disk(lambda: self._load(root, small))
         tables.add_system(self._rules.all(), group_rules.PREDEFINED)
+        self._saving.start(self._save_regularly(), name="saving of offsets")
+        self._saving.start(self._write_behind(), name="saving of topics and groups")
+        self._is_open = True
+
+    def _load(self, root: Folder, small: Sequence[SharedTable]) -> None:
+        for file in self._large.values():
+            file.load()
+        for table in small:
+            table.load(root)
         self.filters = self._load_filters(root)
-        return tables
 
     def _load_filters(self, root: Folder) -> ConsumerFilters:
         config = self._host.config
@@ -120,6 +138,7 @@ class Metadata(SharedTables):
             await self._save(*self._regular())
         except DiskError as error:
             self._host.log.error("the offsets are not saved: %s", error)
+        await self._bring_up_files()
 
     # -- the surroundings of the tables
 
@@ -182,6 +201,25 @@ class Metadata(SharedTables):
             await self._runtime.sleep(_SAVE_OFFSETS_S)
             unsaved = (name for name, file in self._files.items() if file.has_failed)
             await self.failure_of(*self._regular(), *unsaved)
+
+    async def _write_behind(self) -> None:
+        """Brings the files of large tables up to their journals, for RocketMQ to read."""
+        runtime = self._runtime
+        while True:
+            began_ms = runtime.now_ms()
+            await self._bring_up_files()
+            took_s = (runtime.now_ms() - began_ms) / 1000
+            await runtime.sleep(max(_BEHIND_S, took_s * _BEHIND_PAUSES))
+
+    async def _bring_up_files(self) -> None:
+        for name, file in self._large.items():
+            try:
+                await file.write_behind()
+                self._behind.discard(name)
+            except DiskError as error:
+                if name not in self._behind:
+                    self._behind.add(name)
+                    self._host.log.error("%s; its journal has what it lacks", error)
 
     def _regular(self) -> tuple[str, ...]:
         """Returns the tables that are saved from time to time."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rmqstore.broker.metadata.changes import Entry
-from rmqstore.broker.metadata.shared_table import SharedTable
+from rmqstore.broker.metadata.shared_table import LargeTable
 from rmqstore.remoting.codes import RequestCode
-from rmqstore.store.metadata import DataVersion, GroupConfig, GroupTable
-from rmqstore.store.metadata.members import Members
+from rmqstore.store.metadata import GroupConfig, GroupTable
 
 __all__ = ["SharedGroups"]
 
-_GROUP, _FORBIDDEN = "group", "forbidden"
+_GROUP, _FORBIDDEN = "group", GroupTable.FORBIDDEN
 
 
-class SharedGroups(SharedTable):
+class SharedGroups(LargeTable):
     """subscriptionGroup.json: `known` has the groups by name, `forbidden` the bits by group and
     topic."""
 
@@ -26,57 +24,36 @@ class SharedGroups(SharedTable):
     file_type = GroupTable
     code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 
-    def __init__(self) -> None:
-        self.take_whole(GroupTable())
-
     def whole(self) -> GroupTable:
-        forbidden = {group: dict(topics) for group, topics in self.forbidden.items()}
-        return GroupTable(dict(self.known), forbidden, self._version, self._others)
+        return GroupTable(dict(self.known), dict(self.forbidden), self._version, self._others)
 
     def take_whole(self, table: GroupTable) -> None:
         self.known: dict[str, GroupConfig] = dict(table.groups)
         self.forbidden: dict[str, dict[str, int]] = {
             group: dict(topics) for group, topics in table.forbidden.items()
         }
-        self._version = table.data_version
-        self._others = table.others
-
-    @property
-    def version(self) -> DataVersion:
-        return self._version
-
-    def take_version(self, version: DataVersion) -> None:
-        self._version = version
-
-    def lead(self) -> None:
-        if self._version.state_version != self._versions.state_version:
-            self._version = self._versions.after(self._version)
+        self._version, self._others = table.data_version, table.others
+        self.is_replaced = True
 
     def set(self, group: GroupConfig) -> int:
         """Add or replace a group; return the number of the change."""
-        self.known[group.name] = group
-        self._version = self._versions.after(self._version)
-        return self._log.note(_GROUP, group.name)
+        return self._change(_GROUP, group.name, group)
 
     def remove(self, name: str) -> int:
         """Remove a group with its forbidden topics; return the number of the change."""
-        self.known.pop(name, None)
-        self.forbidden.pop(name, None)
-        self._version = self._versions.after(self._version)
+        self._set(Entry(_FORBIDDEN, name), None)
         self._log.note(_FORBIDDEN, name, is_removed=True)
-        return self._log.note(_GROUP, name, is_removed=True)
+        return self._change(_GROUP, name, None)
 
     def forbid(self, group: str, topic: str, bits: int) -> int:
         """Set the forbidden bits of a group on a topic; 0 removes this topic and no other."""
-        topics = self.forbidden.setdefault(group, {})
-        if bits:
-            topics[topic] = bits
-        else:
-            topics.pop(topic, None)
+        topics = {**self.forbidden.get(group, {}), topic: bits}
+        if not bits:
+            del topics[topic]
+        number = self._change(_FORBIDDEN, group, topics)
         if not topics:
             del self.forbidden[group]
-        self._version = self._versions.after(self._version)
-        return self._log.note(_FORBIDDEN, group)
+        return number
 
     def value_of(self, entry: Entry) -> Any:
         if entry.table == _FORBIDDEN:
@@ -84,18 +61,5 @@ class SharedGroups(SharedTable):
         group = self.known.get(entry.key)
         return group and group.members()
 
-    def read(self, entry: Entry, value: Any) -> Any:
-        if value is None:
-            return None
-        members = Members(value, f"{entry.table} {entry.key}")
-        if entry.table == _FORBIDDEN:
-            return members.table_of(0)
-        return GroupConfig.of(members, entry.key)
-
-    def take(self, changes: Sequence[tuple[Entry, Any]]) -> None:
-        for entry, value in changes:
-            target: dict[str, Any] = self.forbidden if entry.table == _FORBIDDEN else self.known
-            if value is None:
-                target.pop(entry.key, None)
-            else:
-                target[entry.key] = value
+    def _entries_of(self, kind: str) -> dict[str, Any]:
+        return self.forbidden if kind == _FORBIDDEN else self.known

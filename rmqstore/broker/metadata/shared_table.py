@@ -10,9 +10,11 @@ from rmqstore.broker.metadata.changes import ChangeLog, Entry
 from rmqstore.remoting.codes import RequestCode
 from rmqstore.store.folder import FolderLike
 from rmqstore.store.metadata import DataVersion
+from rmqstore.store.metadata.journal import Change
+from rmqstore.store.metadata.journaled import JournaledTable
 from rmqstore.store.metadata.table import Table
 
-__all__ = ["SharedTable", "Versions"]
+__all__ = ["LargeTable", "SharedTable", "Versions"]
 
 
 class Versions:
@@ -84,7 +86,7 @@ class SharedTable(ABC):
 
     @property
     def version(self) -> DataVersion:
-        """The present version."""
+        """The present version; an empty one for a table without versions."""
         return DataVersion()
 
     def take_version(self, version: DataVersion) -> None:  # noqa: B027
@@ -106,3 +108,73 @@ class SharedTable(ABC):
     @abstractmethod
     def take(self, changes: Sequence[tuple[Entry, Any]]) -> None:
         """Set entries of a master to values that `read` returned; None removes one."""
+
+
+class LargeTable(SharedTable):
+    """A table whose changes are saved one by one, so that a change costs the same in a large table
+    as in a small one. Each change takes a step of the version."""
+
+    file_type: ClassVar[type[JournaledTable]]
+
+    def __init__(self) -> None:
+        self._version = self._saved_version = DataVersion()
+        self._unsaved: dict[Entry, None] = {}
+        self.is_replaced = False
+        """Whether the table was replaced since `whole_to_save`, so that no change leads there."""
+        self.take_whole(self.file_type())
+        self.loaded()
+
+    def loaded(self) -> None:
+        """Have the present content as what is saved."""
+        self._unsaved.clear()
+        self.is_replaced, self._saved_version = False, self._version
+
+    def whole_to_save(self) -> JournaledTable:
+        """Return the table of this moment; `change_to_save` returns what changes after it."""
+        whole: JournaledTable = self.saved()  # type: ignore[assignment]
+        self.loaded()
+        return whole
+
+    def change_to_save(self) -> Change | None:
+        """Return what changed since the last call, None for nothing."""
+        if not self._unsaved and self._saved_version == self._version:
+            return None
+        entries = [(*entry, self.value_of(entry)) for entry in self._unsaved]
+        self.loaded()
+        return Change(entries, self._version)
+
+    @property
+    def version(self) -> DataVersion:
+        return self._version
+
+    def take_version(self, version: DataVersion) -> None:
+        self._version = version
+
+    def lead(self) -> None:
+        if self._version.state_version != self._versions.state_version:
+            self._version = self._versions.after(self._version)
+
+    def read(self, entry: Entry, value: Any) -> Any:
+        return self.file_type.entry(entry.table, entry.key, value)
+
+    def take(self, changes: Sequence[tuple[Entry, Any]]) -> None:
+        for entry, value in changes:
+            self._set(entry, value)
+
+    @abstractmethod
+    def _entries_of(self, kind: str) -> dict[str, Any]:
+        """Return the entries of a kind, by key."""
+
+    def _set(self, entry: Entry, value: Any) -> None:
+        entries = self._entries_of(entry.table)
+        if value is None:
+            entries.pop(entry.key, None)
+        else:
+            entries[entry.key] = value
+        self._unsaved[entry] = None
+
+    def _change(self, kind: str, key: str, value: Any) -> int:
+        """Set an entry, as a master; None removes it. Return the number of the change."""
+        self._set(Entry(kind, key), value)
+        self._version = self._versions.after(self._version)
+        return self._log.note(kind, key, is_removed=value is None)

@@ -1,6 +1,6 @@
 """The tables of a broker in memory, changed in place; each change is noted for the slaves.
 
-Nothing here reads a clock or a file on its own: `keeper.py` loads and saves the tables.
+`keeper.py` loads and saves them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from rmqstore.broker.metadata.shared_groups import SharedGroups
 from rmqstore.broker.metadata.shared_modes import SharedModes
 from rmqstore.broker.metadata.shared_table import SharedTable, Versions
 from rmqstore.broker.metadata.shared_topics import SharedTopics
-from rmqstore.store.folder import FolderLike
 from rmqstore.store.metadata import (
     FORBIDDEN_READ,
     DataVersion,
@@ -58,11 +57,6 @@ class Tables:
         self.log = ChangeLog(frozenset(urgent))
         for table in self.all:
             table.attach(self.log, self._versions)
-
-    def load(self, root: FolderLike) -> None:
-        """Have what the files of a store hold. Raises CorruptionError, DiskError."""
-        for table in self.all:
-            table.load(root)
 
     def __getitem__(self, name: str) -> SharedTable:
         """Return the table of a name."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 from rmqstore import arguments
 from rmqstore.data_version import DataVersion
+from rmqstore.store.metadata.journaled import JournaledTable
 from rmqstore.store.metadata.members import Members
-from rmqstore.store.metadata.table import Table
 from rmqstore.store.metadata.version import version_of
 
 __all__ = ["FORBIDDEN_READ", "GroupConfig", "GroupTable"]
@@ -102,16 +102,36 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class GroupTable(Table):
+class GroupTable(JournaledTable):
     """config/subscriptionGroup.json: every group by name, and the forbidden topics of groups."""
 
     FILE_NAME: ClassVar[str] = "subscriptionGroup.json"
+    JOURNAL_NAME: ClassVar[str] = "subscriptionGroup.journal"
+    FORBIDDEN: ClassVar[str] = "forbidden"
+    """The kind of the entries of forbidden topics; all others are groups."""
 
     groups: Mapping[str, GroupConfig] = field(default_factory=dict)
     forbidden: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By group and topic, bits of what the group may not do; FORBIDDEN_READ is one."""
     data_version: DataVersion = field(default_factory=DataVersion)
     others: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def entry(cls, kind: str, key: str, value: Any) -> GroupConfig | Mapping[str, int] | None:
+        if value is None:
+            return None
+        members = Members(value, f"{kind} {key}")
+        return members.table_of(0) if kind == cls.FORBIDDEN else GroupConfig.of(members, key)
+
+    def with_entries(self, entries: Sequence[tuple[str, str, Any]], version: DataVersion) -> Self:
+        groups, forbidden = dict(self.groups), dict(self.forbidden)
+        for kind, name, value in entries:
+            target: dict[str, Any] = forbidden if kind == self.FORBIDDEN else groups
+            if value is None:
+                target.pop(name, None)
+            else:
+                target[name] = value
+        return replace(self, groups=groups, forbidden=forbidden, data_version=version)
 
     @classmethod
     def _from_members(cls, members: Members) -> Self:

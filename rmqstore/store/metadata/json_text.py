@@ -80,6 +80,8 @@ def pretty(value: Any, *, depth: int) -> str:
 
     if isinstance(value, Printed):
         return value
+    if type(value) is int:
+        return str(value)
     if not isinstance(value, Mapping):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if not value:

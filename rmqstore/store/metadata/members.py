@@ -51,8 +51,13 @@ class Members:
 
     def int_table(self) -> dict[int, int]:
         """Return all members left: integers by keys that are integers."""
+        left = self._left
+        if all(map(_is_index, left)) and {*map(type, left.values())} <= {int}:
+            # As nearly all tables are: a file may have a million offsets.
+            return {int(key): value for key, value in left.items()}
+
         table: dict[int, int] = {}
-        for key in list(self._left):
+        for key in list(left):
             if not re.fullmatch("-?[0-9]+", key):
                 raise ValueError(f"{self._name_of(key)}: the key is not a whole number")
             table[int(key)] = self.take(key, 0)
@@ -64,3 +69,7 @@ class Members:
 
     def _name_of(self, name: str) -> str:
         return f"{self._place}.{name}" if self._place else name
+
+
+def _is_index(key: str) -> bool:
+    return key.isascii() and key.isdecimal()

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Mapping
 
 from rmqstore.data_version import DataVersion
-from rmqstore.store.metadata.offsets import ConsumerOffsets, offsets_key
+from rmqstore.store.metadata.offsets import ConsumerOffsets, PrintedOffsets, offsets_key
 
 __all__ = ["OffsetTable"]
+
+_NONE: Mapping[int, int] = {}
 
 
 class OffsetTable:
@@ -24,7 +26,8 @@ class OffsetTable:
         self._set(known)
 
     def _set(self, known: ConsumerOffsets) -> None:
-        self._offsets = {key: dict(each) for key, each in known.offsets.items()}
+        self._offsets: dict[str, Mapping[int, int]] = dict(known.offsets)
+        self._printed: PrintedOffsets = {}
         self._others = known.others
         self._kind = type(known)
         self._snapshot: ConsumerOffsets | None = known
@@ -67,10 +70,8 @@ class OffsetTable:
     def commit(self, key: str, queue: int, offset: int, *, now_ms: int) -> None:
         """Set the offset of "topic@group" on one queue."""
         with self._lock:
-            of_key = self._offsets.get(key)
-            if of_key is None:
-                of_key = self._offsets[key] = {}
-            of_key[queue] = offset
+            # Replaced, not changed: a snapshot shares the offsets of every group.
+            self._offsets[key] = {**self._offsets.get(key, _NONE), queue: offset}
             self._commits += 1
             self._last_ms = now_ms
             self._snapshot = None
@@ -108,8 +109,9 @@ class OffsetTable:
         """Return the offsets of this moment; the same value until the next change."""
         with self._lock:
             if self._snapshot is None:
-                offsets = {key: dict(each) for key, each in self._offsets.items()}
-                self._snapshot = self._kind(offsets, self._counted(), self._others)
+                self._snapshot = self._kind(
+                    dict(self._offsets), self._counted(), self._others, self._printed
+                )
             return self._snapshot
 
     def _counted(self) -> DataVersion:

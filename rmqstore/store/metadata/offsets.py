@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from rmqstore.data_version import DataVersion
 from rmqstore.store.folder import FolderLike
+from rmqstore.store.metadata.json_text import Printed, pretty
 from rmqstore.store.metadata.members import Members
 from rmqstore.store.metadata.table import Table
 from rmqstore.store.metadata.version import version_of
@@ -16,6 +17,7 @@ from rmqstore.topic_names import LIGHT_PREFIX
 __all__ = [
     "ConsumerOffsets",
     "DelayOffsets",
+    "PrintedOffsets",
     "TimerProgress",
     "LightConsumerOffsets",
     "is_of_light_group",
@@ -23,7 +25,12 @@ __all__ = [
     "offsets_key",
 ]
 
+PrintedOffsets = dict[str, tuple[Mapping[int, int], Printed]]
+"""By "topic@group", offsets that do not change any more, and their text in the file."""
+
 _TOPIC_GROUP_SEPARATOR = "@"
+_DEPTH = 2
+"""Of the offsets of one group in the file."""
 _LOG_OFFSET = "logOffset"
 _TIMER = "timer"
 _READ_TIME, _QUEUE_OFFSET = "readTime", "queueOffset"
@@ -49,6 +56,8 @@ class ConsumerOffsets(Table):
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     others: Mapping[str, Any] = field(default_factory=dict)
+    printed: PrintedOffsets = field(default_factory=dict, repr=False, compare=False)
+    """The texts of offsets that were printed before, for a table that is saved again and again."""
 
     def of(self, topic: str, group: str) -> Mapping[int, int]:
         """Return the offsets of one group on one topic by queue; empty when there are none."""
@@ -75,8 +84,23 @@ class ConsumerOffsets(Table):
         return cls(offsets, version, members.rest())
 
     def _members(self) -> dict[str, Any]:
+        return self._with_tables(self.offsets)
+
+    def _printed_members(self) -> dict[str, Any]:
+        found: PrintedOffsets = {}
+        for key, offsets in self.offsets.items():
+            known = self.printed.get(key)
+            if known is None or known[0] is not offsets:
+                known = offsets, Printed(pretty(offsets, depth=_DEPTH))
+            found[key] = known
+        self.printed.clear()
+        self.printed.update(found)
+        return self._with_tables({key: text for key, (_, text) in found.items()})
+
+    def _with_tables(self, offsets: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the members, with offsets or their texts."""
         version = self.data_version.to_json()
-        return {**self.others, "dataVersion": version, "offsetTable": self.offsets}
+        return {**self.others, "dataVersion": version, "offsetTable": offsets}
 
 
 class TimerProgress(NamedTuple):
@@ -176,9 +200,9 @@ class LightConsumerOffsets(ConsumerOffsets):
         found = cls.of_any(ConsumerOffsets._from_members(members))
         return cls(found.offsets, found.data_version, found.others)
 
-    def _members(self) -> dict[str, Any]:
+    def _with_tables(self, offsets: Mapping[str, Any]) -> dict[str, Any]:
         light = {key: each[0] for key, each in self.offsets.items() if _is_light(key, each)}
-        rest = {key: each for key, each in self.offsets.items() if key not in light}
+        rest = {key: each for key, each in offsets.items() if key not in light}
         return {
             **self.others,
             "dataVersion": self.data_version.to_json(),

@@ -12,7 +12,7 @@ from rmqstore.store.folder import Folder, FolderLike, folder_at
 from rmqstore.store.metadata.json_text import parse, pretty
 from rmqstore.store.metadata.members import Members
 
-__all__ = ["Table"]
+__all__ = ["Table", "disk_error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +67,28 @@ class Table:
         A missing, empty or unreadable file gives way to its .bak. Raises CorruptionError when a
         file is there and neither can be read, DiskError when the system refuses.
         """
+        return cls.loaded(root)[0]
+
+    @classmethod
+    def loaded(cls, root: FolderLike) -> tuple[Self, bytes | None]:
+        """Return the table of `load`, and the content of the file that it was read from; None
+        without one."""
         folder, name = folder_at(root), f"config/{cls.FILE_NAME}"
         problems: list[str] = []
 
         for candidate in (name, f"{name}.bak"):
             try:
-                return cls.from_json(folder.read(candidate).decode())
+                content = folder.read(candidate)
+                return cls.from_json(content.decode()), content
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise _disk_error(error, "read", folder.place(candidate)) from error
+                raise disk_error(error, "read", folder.place(candidate)) from error
             except ValueError as error:
                 problems.append(f"{folder.place(candidate)}: {error}")
 
         if not problems:
-            return cls()
+            return cls(), None
         raise CorruptionError(
             f"{'; '.join(problems)}; restore the file from a copy, or move it away to start empty",
             path=folder.place(name),
@@ -96,14 +103,20 @@ class Table:
         means that the caller wrote the present file, which is therefore not read again.
         Raises DiskError.
         """
-        folder, name = folder_at(root), f"config/{self.FILE_NAME}"
-        try:
-            self._keep_predecessor(folder, name, is_whole=is_file_whole)
-            folder.replace(name, self.to_json().encode())
-        except OSError as error:
-            raise _disk_error(error, "write", folder.place(name)) from error
+        self.write(root, self.to_json().encode(), is_file_whole=is_file_whole)
 
-    def _keep_predecessor(self, folder: Folder, name: str, *, is_whole: bool) -> None:
+    @classmethod
+    def write(cls, root: FolderLike, content: bytes, *, is_file_whole: bool = False) -> None:
+        """Write the *content* of a table's file, as `save` does."""
+        folder, name = folder_at(root), f"config/{cls.FILE_NAME}"
+        try:
+            cls._keep_predecessor(folder, name, is_whole=is_file_whole)
+            folder.replace(name, content)
+        except OSError as error:
+            raise disk_error(error, "write", folder.place(name)) from error
+
+    @classmethod
+    def _keep_predecessor(cls, folder: Folder, name: str, *, is_whole: bool) -> None:
         """Copies a readable file to .bak; one that is not must not push out a good .bak."""
         try:
             old = folder.read(name)
@@ -111,7 +124,7 @@ class Table:
             return
         try:
             if not is_whole:
-                type(self).from_json(old.decode())
+                cls.from_json(old.decode())
         except ValueError:
             names = (f"{name}.damaged{number or ''}" for number in itertools.count())
             folder.rename(name, next(each for each in names if not folder.has(each)))
@@ -119,5 +132,6 @@ class Table:
             folder.replace(f"{name}.bak", old)
 
 
-def _disk_error(error: OSError, act: str, place: str) -> DiskError:
+def disk_error(error: OSError, act: str, place: str) -> DiskError:
+    """Return the error of a failure to *act* on the file at *place*."""
     return DiskError(error.errno or 0, f"cannot {act} {place}: {error.strerror}")

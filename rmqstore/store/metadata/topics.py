@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -10,9 +10,9 @@ from rmqstore import arguments
 from rmqstore.data_version import DataVersion
 from rmqstore.errors import UnsupportedStoreError
 from rmqstore.permissions import PERM_READ_WRITE
+from rmqstore.store.metadata.journaled import JournaledTable
 from rmqstore.store.metadata.json_text import Printed, pretty
 from rmqstore.store.metadata.members import Members
-from rmqstore.store.metadata.table import Table
 from rmqstore.store.metadata.version import version_of
 
 __all__ = ["TopicConfig", "TopicTable", "batch_queue_count"]
@@ -101,10 +101,11 @@ class TopicConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicTable(Table):
+class TopicTable(JournaledTable):
     """config/topics.json: every topic by name."""
 
     FILE_NAME = "topics.json"
+    JOURNAL_NAME = "topics.journal"
 
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
@@ -117,6 +118,21 @@ class TopicTable(Table):
             topics={**self.topics, topic.name: topic},
             data_version=self.data_version.next(now_ms=now_ms),
         )
+
+    @classmethod
+    def entry(cls, kind: str, key: str, value: Any) -> TopicConfig | None:
+        if value is None:
+            return None
+        return TopicConfig.of(Members(value, f"{kind} {key}"), key)
+
+    def with_entries(self, entries: Sequence[tuple[str, str, Any]], version: DataVersion) -> Self:
+        topics = dict(self.topics)
+        for _, name, topic in entries:
+            if topic is None:
+                topics.pop(name, None)
+            else:
+                topics[name] = topic
+        return replace(self, topics=topics, data_version=version)
 
     @classmethod
     def _from_members(cls, members: Members) -> Self:
