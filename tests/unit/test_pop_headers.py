@@ -8,16 +8,15 @@ import pytest
 
 from rmqstore.errors import InvalidFieldError, RemotingFrameError
 from rmqstore.remoting.bodies.pop import BatchAckBody, QueueAcks
-from rmqstore.remoting.codes import ResponseCode
-from rmqstore.remoting.headers.pop import (
-    ChangeInvisibleTimeRequestHeader,
-    PopMessageRequestHeader,
+from rmqstore.remoting.bodies.receipts import (
     PoppedQueue,
     ReceiptHandle,
     offsets_text,
     popped_queues,
     starts_text,
 )
+from rmqstore.remoting.codes import ResponseCode
+from rmqstore.remoting.headers.pop import ChangeInvisibleTimeRequestHeader, PopMessageRequestHeader
 from rmqstore.topic_names import RetryKind
 
 HANDLE = "100 1700000000000 60000 3 1 broker-a 2 105"
