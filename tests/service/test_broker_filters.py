@@ -12,6 +12,7 @@ import pytest
 from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.node import Broker
 from rmqstore.broker.operations import pull as pull_operation
+from rmqstore.broker.operations import queue_reads
 from rmqstore.config import BrokerConfig
 from rmqstore.filters import evaluation
 from rmqstore.remoting.bodies.clients import ConsumerData, SubscriptionData
@@ -119,8 +120,8 @@ async def test_expression_with_many_properties_is_evaluated(tmp_path: Path) -> N
 async def test_pull_that_finds_nothing_lets_others_be_served_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull_operation, "_LOOKED_MAX", 4)
-    monkeypatch.setattr(pull_operation, "_TURNS_MAX", 3)
+    monkeypatch.setattr(queue_reads, "_LOOKED_MAX", 4)
+    monkeypatch.setattr(pull_operation, "TURNS_MAX", 3)
     async with Broker(config(tmp_path)) as broker, RemotingClient() as client:
         await filled(client, broker, *range(20))
         turns = []
@@ -330,7 +331,7 @@ async def test_expressions_end_with_the_key_that_allows_them(tmp_path: Path) -> 
 async def test_pull_that_looks_further_stops_in_a_role_that_serves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull_operation, "_LOOKED_MAX", 1)
+    monkeypatch.setattr(queue_reads, "_LOOKED_MAX", 1)
     async with Broker(config(tmp_path)) as broker, RemotingClient() as client:
         await filled(client, broker, 1, 2)
         operation = broker.open.pulls._requests._operation

@@ -13,8 +13,7 @@ import pytest
 from rmqstore.broker.broadcast_offsets import Reader
 from rmqstore.broker.clients import BROADCASTING
 from rmqstore.broker.membership.roles import Role
-from rmqstore.broker.operations import offsets
-from rmqstore.broker.operations import pull as pulls
+from rmqstore.broker.operations import queue_reads
 from rmqstore.broker.operations.filters import ALL, Filter, filter_of
 from rmqstore.broker.operations.offsets import GroupQueue, OffsetOperations, Reset
 from rmqstore.broker.operations.pull import (
@@ -417,7 +416,7 @@ def test_message_that_is_not_in_memory_is_read_on_a_thread(
     core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(core, "eu", "eu")
-    monkeypatch.setattr(pulls, "bytes_in_memory", lambda: 10)
+    monkeypatch.setattr(queue_reads, "bytes_in_memory", lambda: 10)
     operation = PullOperation(core, clients())
     found = operation.first(finished(operation.check(pull())))
     assert isinstance(found, Coroutine)
@@ -515,7 +514,7 @@ def test_group_without_an_offset_begins_at_0_of_a_queue_that_is_whole_and_recent
     with pytest.raises(RequestRefused, match="do not set to zero") as caught:
         OffsetOperations(core).query(of_group(), begins_at_zero=False)
     assert caught.value.code == ResponseCode.QUERY_NOT_FOUND
-    monkeypatch.setattr(offsets, "bytes_in_memory", lambda: 10)
+    monkeypatch.setattr(queue_reads, "bytes_in_memory", lambda: 10)
     with pytest.raises(RequestRefused, match="boot first"):
         OffsetOperations(core).query(of_group())
     assert OffsetOperations(core).query(of_group(3)) == 0

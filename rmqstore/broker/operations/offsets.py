@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmqstore.broker.operations.core import Core, ViewOf, refuse_negative
-from rmqstore.broker.operations.memory import bytes_in_memory
+from rmqstore.broker.operations.queue_reads import QueueReads
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
 
@@ -43,7 +43,7 @@ class OffsetOperations:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._bytes_in_memory = bytes_in_memory()
+        self._reads = QueueReads(core)
         self._view = ViewOf(core)
         self._past_end: set[GroupQueue] = set()
         """Queues in which a group is reported as past the end."""
@@ -61,18 +61,9 @@ class OffsetOperations:
             return offset
         if not begins_at_zero:
             raise _not_found("Not found, do not set to zero, maybe this group boot first")
-        self._refuse_past_begin(queue)
-        return 0
-
-    def _refuse_past_begin(self, asked: GroupQueue) -> None:
-        store = self._core.store.store
-        queue = store.queue(asked.topic, asked.queue)
-        is_old = queue.start > 0
-        if not is_old and queue.end > 0:
-            distance = store.end_offset - queue.get(0).physical_offset
-            is_old = distance > self._bytes_in_memory
-        if is_old:
+        if not self._reads.is_whole_and_recent(queue.topic, queue.queue):
             raise _not_found("Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+        return 0
 
     def commit(self, queue: GroupQueue, offset: int) -> bool:
         """Set the next offset of a group in a queue; return False, and set nothing, while the

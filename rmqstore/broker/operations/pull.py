@@ -7,7 +7,6 @@ time, so that other requests are served between them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, auto
@@ -26,7 +25,13 @@ from rmqstore.broker.operations.filters import (
     is_of_tags,
     refuse_unsupported,
 )
-from rmqstore.broker.operations.memory import bytes_in_memory
+from rmqstore.broker.operations.queue_reads import (
+    BYTES_MAX,
+    TURNS_MAX,
+    Found,
+    QueueReads,
+    goes_on,
+)
 from rmqstore.errors import RequestRefused
 from rmqstore.filters import selector_of
 from rmqstore.message import GetStatus
@@ -46,14 +51,7 @@ __all__ = [
     "PullResult",
 ]
 
-_BYTES_MAX = 256 * 1024
 _MESSAGES_MAX = 512
-_LOOKED_MAX = 256
-"""Messages that a filter by properties looks at in one turn of the loop."""
-_COST_MAX = 2048
-"""Messages times operators of the filter in one turn."""
-_TURNS_MAX = 16
-"""Turns of a pull that finds nothing; then its consumer goes on with another pull."""
 
 
 class Outcome(Enum):
@@ -80,8 +78,6 @@ _OUTCOMES = {
     GetStatus.OFFSET_TOO_SMALL: Outcome.MOVED,
 }
 _EMPTY = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
-
-_Read = tuple[GetStatus, int, int, int, int, bytes]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,7 +159,7 @@ class PullOperation:
         self._view = ViewOf(core)
         self.broadcasts = Broadcasts(core, clients)
         """The consumers that broadcast."""
-        self._bytes_in_memory = bytes_in_memory()
+        self._reads = QueueReads(core)
 
     # -- Checks.
 
@@ -222,7 +218,7 @@ class PullOperation:
             group,
             self._filter_of(pull, group),
             min(max(pull.messages_max, 1), _MESSAGES_MAX),
-            _BYTES_MAX if asked_bytes is None else min(max(asked_bytes, 1), _BYTES_MAX),
+            BYTES_MAX if asked_bytes is None else min(max(asked_bytes, 1), BYTES_MAX),
         )
 
     def _is_silent_slave(self) -> bool:
@@ -321,7 +317,7 @@ class PullOperation:
             low, high = self._view().bounds(pull.topic, pull.queue) or (0, 0)
             status = GetStatus.OFFSET_RESET
             return PullResult(Outcome.RESET, False, status, reset, low, high, 0, b"")
-        if self._is_far_behind(pull):
+        if self._reads.is_far_behind(pull.topic, pull.queue, pull.offset):
             return self._read_on_thread(checked)
         result = self.read(checked, pull.offset)
         return self._read_on(checked, result) if _goes_on(checked, result) else result
@@ -350,7 +346,7 @@ class PullOperation:
 
     async def _read_on_thread(self, checked: CheckedPull) -> PullResult:
         offset, runtime = checked.pull.offset, self._core.runtime
-        for _ in range(_TURNS_MAX):
+        for _ in range(TURNS_MAX):
             found = await runtime.in_thread(self._get, checked, offset)
             result = self._result(checked, found, is_slow=True)
             if not _goes_on(checked, result):
@@ -360,37 +356,25 @@ class PullOperation:
 
     async def _read_on(self, checked: CheckedPull, result: PullResult) -> PullResult:
         """Reads on where a filter by properties has selected nothing."""
-        for _ in range(_TURNS_MAX - 1):
+        for _ in range(TURNS_MAX - 1):
             await self._core.runtime.sleep(0)
             result = self.read_again(checked, result.next_offset)
             if not _goes_on(checked, result):
                 break
         return result
 
-    def _get(self, checked: CheckedPull, offset: int) -> _Read:
+    def _get(self, checked: CheckedPull, offset: int) -> Found:
         pull = checked.pull
-        began = time.perf_counter()
-        selector, view = checked.filter.selector, self._view()
-        where = pull.topic, pull.queue, offset, checked.messages_max, checked.bytes_max
-        found: _Read
-        if selector is None:
-            found = view.get(*where, checked.filter.tags, True)
-        else:
-            looked_max = max(min(_LOOKED_MAX, _COST_MAX // selector.cost), 1)
-            found = view.select(*where, looked_max, selector.names, selector.selects, True)
-        self._core.traffic.read_took(time.perf_counter() - began)
-        return found
+        return self._reads.get(
+            pull.topic,
+            pull.queue,
+            offset,
+            checked.messages_max,
+            checked.bytes_max,
+            checked.filter,
+        )
 
-    def _is_far_behind(self, pull: Pull) -> bool:
-        """Whether the message at the offset is taken to be on the disk alone."""
-        limit = self._bytes_in_memory
-        store = self._core.store.store
-        if store.end_offset - max(store.start_offset, 0) <= limit or pull.offset < 0:
-            return False
-        units = self._view().units(pull.topic, pull.queue, pull.offset, 1)
-        return bool(units) and 0 <= units[0][1] < store.end_offset - limit
-
-    def _result(self, checked: CheckedPull, found: _Read, *, is_slow: bool = False) -> PullResult:
+    def _result(self, checked: CheckedPull, found: Found, *, is_slow: bool = False) -> PullResult:
         status = found[0]
         if status is GetStatus.FOUND:
             outcome = Outcome.FOUND
@@ -427,9 +411,4 @@ class PullOperation:
 
 
 def _goes_on(checked: CheckedPull, result: PullResult) -> bool:
-    """Returns whether a filter by properties has not looked at all messages, and selected none."""
-    return (
-        checked.filter.selector is not None
-        and result.status is GetStatus.NO_MATCHED_MESSAGE
-        and result.next_offset < result.max_offset
-    )
+    return goes_on(checked.filter, result.status, result.next_offset, result.max_offset)
