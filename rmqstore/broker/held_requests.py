@@ -1,49 +1,43 @@
-"""Pulls held on an event loop: read again when the log grows, answered when their time ends.
+"""Requests held on an event loop: looked at when the log grows, answered when their time ends.
 
-The log is watched only while a pull waits, so an idle broker does nothing.
+The log is watched only while a request waits, so an idle broker does nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from rmqstore._native.core import LogWatch
-from rmqstore.broker.holds import Hold, Holds, Queue
+from rmqstore.broker.holds import Hold, Holds
 from rmqstore.net.runtime import Runtime, Timer
 from rmqstore.remoting.requests import Peer
 from rmqstore.store.store import Store
 
-__all__ = ["HeldPulls"]
+__all__ = ["HeldRequests", "Round"]
 
 _LOOK_S = 4e-6
-"""Pause after a round, for each queue that pulls wait for: a round takes a quarter of it."""
+"""Pause after a round, for each queue that requests wait for: a round takes a quarter of it."""
 _PAUSE_MIN_S = 1e-3
 _UNREAD_PAUSE_S = 0.02
-"""Pause before pulls are answered whose client does not read now."""
+"""Pause before requests are answered whose client does not read now."""
 
 
-class HeldPulls:
-    """The held pulls of one broker.
+class Round(NamedTuple):
+    """What a look at the holds found."""
 
-    *look* looks for messages of a hold again; it answers and returns True, or moves the hold's
-    offset and returns False. *give_up* answers a hold whose time has ended. *end_of* returns the
-    end of a queue.
-    """
+    is_unread: bool = False
+    """Whether a client with messages does not read now."""
+    is_behind: bool = False
+    """Whether there may be more messages for the holds."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        *,
-        look: Callable[[Hold], bool],
-        give_up: Callable[[Hold], None],
-        end_of: Callable[[Queue], int],
-        holds: Holds | None = None,
-    ) -> None:
+
+class HeldRequests(ABC):
+    """The held requests of one kind at one broker."""
+
+    def __init__(self, runtime: Runtime, holds: Holds) -> None:
         self._runtime = runtime
-        self._holds = Holds() if holds is None else holds
-        self._look = look
-        self._give_up = give_up
-        self._end_of = end_of
+        self._holds = holds
         self._store: Store | None = None
         self._watch: LogWatch | None = None
         self._is_armed = False
@@ -57,6 +51,14 @@ class HeldPulls:
     def __len__(self) -> int:
         return len(self._holds)
 
+    @abstractmethod
+    def _look(self) -> Round:
+        """Look at the holds whose queues have grown."""
+
+    @abstractmethod
+    def _give_up(self, hold: Hold) -> None:
+        """Answer a hold whose time has ended, and which is held no more."""
+
     def start(self, store: Store) -> None:
         """Watch the open *store*."""
         self._store = store
@@ -67,7 +69,7 @@ class HeldPulls:
             self._look_round()
 
     def stop(self) -> None:
-        """End the watch and the timers; pulls stay held until the next start. A second call does
+        """End the watch and the timers; requests stay held until the next start. A second call does
         nothing."""
         for timer in (self._signal, self._round, self._alarm):
             if timer is not None:
@@ -79,7 +81,7 @@ class HeldPulls:
             self._is_armed = False
 
     def add(self, hold: Hold) -> bool:
-        """Hold a pull of an open connection; return False where too many wait already."""
+        """Hold a request of an open connection; return False where too many wait already."""
         connection = hold.connection
         if self._watch is None or not connection.is_open or not self._holds.add(hold):
             return False
@@ -89,11 +91,6 @@ class HeldPulls:
         self._set_alarm()
         self._arm()
         return True
-
-    def look_at_all(self) -> None:
-        """Look at every hold, as when the role of the broker has changed."""
-        for hold in self._holds.all():
-            self._try(hold)
 
     def _connection_closed(self, connection: Peer) -> None:
         self._connections.discard(connection)
@@ -121,24 +118,14 @@ class HeldPulls:
         if self._watch is None or self._store is None or self._store.closed:
             return
         self._seen = self._store.dispatched_offset
-        is_unread = is_behind = False
-        for hold in self._holds.grown(self._end_of):
-            if not hold.connection.is_writable:
-                is_unread = True
-                continue
-            self._try(hold)
-            is_behind |= not hold.is_over and hold.offset < self._end_of(hold.queue)
+        found = self._look()
         pause_s = self._holds.queue_count * _LOOK_S
-        if is_unread:
+        if found.is_unread:
             pause_s = max(pause_s, _UNREAD_PAUSE_S)
-        if is_behind or pause_s > _PAUSE_MIN_S:
+        if found.is_behind or pause_s > _PAUSE_MIN_S:
             self._round = self._runtime.later(pause_s, self._look_round)
         else:
             self._arm()
-
-    def _try(self, hold: Hold) -> None:
-        if self._look(hold):
-            self._holds.remove(hold)
 
     # -- Time.
 
