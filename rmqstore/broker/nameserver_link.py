@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from rmqstore.broker.nameserver_calls import NameserverCalls, Requests
@@ -61,8 +61,8 @@ class Host(Protocol):
     def learn_order_topics(self, topics: Collection[str]) -> None:
         """Take the topics that nameservers have an order configuration of."""
 
-    def learn_members(self, ids: Collection[int]) -> None:
-        """Take the ids of the living replicas of the group, this one included."""
+    def learn_members(self, members: Mapping[int, str]) -> None:
+        """Take the addresses of the living replicas of the group by id, this one included."""
 
 
 class _Nameserver:
@@ -99,7 +99,8 @@ class NameserverLink:
     def start(self) -> None:
         """Begin to register."""
         self.update()
-        if self._host.config.replica.acting_master_enable:
+        config = self._host.config
+        if config.replica.acting_master_enable or config.strict_locks:
             self._tasks.start(self._poll_members(), name="members of the group")
 
     async def close(self) -> None:
@@ -294,15 +295,15 @@ class NameserverLink:
             announcement = self._host.announcement()
             if announcement is None:
                 continue
-            ids = await self._members(announcement, tuple(self._nameservers.values()))
-            if ids:
-                self._host.learn_members(ids)
+            members = await self._members(announcement, tuple(self._nameservers.values()))
+            if members:
+                self._host.learn_members(members)
 
     async def _members(
         self, announcement: Announcement, nameservers: Sequence[_Nameserver]
-    ) -> Collection[int]:
-        """Returns the ids of the living members by the first nameserver that knows the group, none
-        where no nameserver does."""
+    ) -> Mapping[int, str]:
+        """Returns the living members by the first nameserver that knows the group, none where no
+        nameserver does."""
         config = self._host.config
         compatible = config.compatible_with_old_nameserver
         query = announcement.member_query(compatible=compatible)
@@ -317,5 +318,5 @@ class NameserverLink:
             except (RemotingError, ValueError):
                 continue
             if members:
-                return {*members, announcement.broker_id}
-        return ()
+                return {**members, announcement.broker_id: announcement.address}
+        return {}

@@ -160,8 +160,8 @@ class Broker(OneRun):
             self.log.warning(
                 "enableSlaveActingMaster is served in part: without a master the slave with the "
                 "smallest id answers reads, commits of offsets and locks of queues, but delivers "
-                "no delayed, timer, transactional or popped messages, sends none to other groups "
-                "(enableRemoteEscape) and asks no majority for locks (lockInStrictMode); "
+                "no delayed, timer, transactional or popped messages, and sends none to other "
+                "groups (enableRemoteEscape); "
                 'docs/operations.md, "Acting master"'
             )
 

@@ -119,6 +119,9 @@ class OpenBroker:
         self.metadata = Metadata(self)
         """Topics, groups and offsets."""
         self.announcer = Announcer(self)
+        self.members: Mapping[int, str] = {}
+        """The addresses of the living members of the group by id, as a nameserver knows them; only
+        with enableSlaveActingMaster or lockInStrictMode."""
         self.addresses = ServerAddresses(self, lambda: self.nameservers.update())
         self.nameservers = NameserverLink(self)
         is_controlled = settings.config.is_controlled
@@ -338,9 +341,11 @@ class OpenBroker:
         except RequestRefused as error:
             self.log.warning("ordered topics: %s", error)
 
-    def learn_members(self, ids: Collection[int]) -> None:
-        """Take the ids of the living replicas of the group, this one included."""
-        self.announcer.learn_members(ids)
+    def learn_members(self, members: Mapping[int, str]) -> None:
+        """Take the addresses of the living replicas of the group by id, this one included."""
+        self.members = members
+        if self.config.replica.acting_master_enable:
+            self.announcer.learn_members(members.keys())
 
     # ---- state
 

@@ -98,7 +98,7 @@ def _topics_of_stats(header: ConsumeStatsRequestHeader, body: object) -> Iterabl
     return (header.topic, *(header.topics or "").split(";"))
 
 
-_SERVING, _SHOWN = Standing.SERVING, Standing.SHOWN_AS_MASTER
+_SERVING = Standing.SERVING
 _PUB, _SUB, _GET, _LIST = Action.PUB, Action.SUB, Action.GET, Action.LIST
 _CREATE, _UPDATE, _DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
 
@@ -200,8 +200,10 @@ ROWS = table(
     ),
     family(
         "lock",
-        Row(RequestCode.LOCK_BATCH_MQ, body=LockBatchBody.decode, standing=_SHOWN, rights=_LOCK),
-        Row(RequestCode.UNLOCK_BATCH_MQ, body=LockBatchBody.decode, standing=_SHOWN, rights=_LOCK),
+        # The handlers refuse clients of a broker that routes do not show as the master. The
+        # brokers of a group request locks of each other in any role.
+        Row(RequestCode.LOCK_BATCH_MQ, body=LockBatchBody.decode, rights=_LOCK),
+        Row(RequestCode.UNLOCK_BATCH_MQ, body=LockBatchBody.decode, rights=_LOCK),
     ),
     family(
         "client",

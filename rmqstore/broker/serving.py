@@ -11,7 +11,7 @@ from rmqstore.remoting.codes import ResponseCode
 from rmqstore.remoting.frames import name_of_request
 from rmqstore.remoting.requests import Call, Handler, Row, Standing
 
-__all__ = ["Family", "RoleGate", "merged", "refuse_light_topic"]
+__all__ = ["Family", "RoleGate", "merged", "refuse_light_topic", "refuse_other_than_shown_master"]
 
 
 class Family(Protocol):
@@ -40,22 +40,22 @@ class RoleGate:
 
     def admit(self, row: Row, call: Call[Any, Any]) -> None:
         """Raise RequestRefused (SERVICE_NOT_AVAILABLE) in another role."""
-        standing, context = row.standing, self._context
-        if standing is Standing.ANY:
-            return
-        if not context.role.is_known:
+        if row.standing is not Standing.ANY and not self._context.role.is_known:
             raise RequestRefused(
                 "the broker has no role yet; it serves clients once the controller or its peers "
                 "name the master",
                 code=ResponseCode.SERVICE_NOT_AVAILABLE,
             )
-        if standing is Standing.SHOWN_AS_MASTER and not (
-            context.is_leading or context.is_shown_as_master
-        ):
-            raise RequestRefused(
-                f"{name_of_request(row.code)} is served by the master; get the route again",
-                code=ResponseCode.SERVICE_NOT_AVAILABLE,
-            )
+
+
+def refuse_other_than_shown_master(context: Context, code: int) -> None:
+    """Raise RequestRefused (SERVICE_NOT_AVAILABLE) where routes do not show this broker as the
+    master."""
+    if not (context.is_leading or context.is_shown_as_master):
+        raise RequestRefused(
+            f"{name_of_request(code)} is served by the master; get the route again",
+            code=ResponseCode.SERVICE_NOT_AVAILABLE,
+        )
 
 
 def refuse_light_topic(light_topic: str | None) -> None:

@@ -519,6 +519,15 @@ class BrokerConfig:
         effect="assignments",
     )
 
+    # Locks of queues.
+    strict_locks: bool = option(
+        "lockInStrictMode",
+        False,
+        help="lock a queue for a consumer that reads in order only where a majority of "
+        "totalReplicas brokers grants it",
+        effect="start; locks",
+    )
+
     # Metrics.
     metrics_exporter: MetricsExporter = same_option(  # noqa: RUF009
         ControllerConfig, "metrics_exporter"

@@ -55,8 +55,6 @@ class Standing(Enum):
     """Any, also none yet."""
     SERVING = auto()
     """A role that is known."""
-    SHOWN_AS_MASTER = auto()
-    """The master, or a slave that routes show as the master."""
 
 
 class Peer(Protocol):

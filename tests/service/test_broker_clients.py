@@ -181,7 +181,7 @@ async def test_broker_that_routes_show_as_the_master_locks_queues_and_answers_pu
         await broker.metadata.change_topic(TopicConfig("T"))
         await broker.metadata.change_group(GroupConfig("cg"))
         if members:
-            broker.open.learn_members(members)
+            broker.open.learn_members(dict.fromkeys(members, ""))
         broker.open.set_role(role)
         answer = await call(client, broker, lock(RequestCode.LOCK_BATCH_MQ, "a", 0))
         assert (answer.code == ResponseCode.SUCCESS) is is_served, answer.remark

@@ -31,6 +31,9 @@ IN_ANY_ROLE = {
     RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.UNREGISTER_CLIENT,
     RequestCode.CHECK_CLIENT_CONFIG,
+    # The handlers refuse clients: brokers of a group request locks of each other.
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
     # Of operators; the operation refuses the reset by a slave.
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 }

@@ -63,7 +63,7 @@ class Broker:
         self.announced: Announcement | None = MASTER
         self.announced_until_ms: int | None = None
         self.awaits_master = False
-        self.members: list[Collection[int]] = []
+        self.members: list[Mapping[int, str]] = []
         self.process.loop.run(self._start)
         self.process.pass_time(0.1)
 
@@ -80,8 +80,8 @@ class Broker:
     def learn_order_topics(self, topics: Collection[str]) -> None:
         pass
 
-    def learn_members(self, ids: Collection[int]) -> None:
-        self.members.append(ids)
+    def learn_members(self, members: Mapping[int, str]) -> None:
+        self.members.append(members)
 
     def change(self) -> None:
         """Change the topics."""
@@ -203,7 +203,7 @@ def test_heartbeats_go_on_after_one_that_failed() -> None:
 def test_members_are_those_of_the_first_nameserver_that_knows_the_group() -> None:
     broker = acting({ONE: knows({}), TWO: knows({0: OWN, 2: OTHER})})
     broker.process.pass_time(1)
-    assert broker.members == [{0, 2}]
+    assert broker.members == [{0: OWN, 2: OTHER}]
 
 
 def test_members_are_asked_of_the_next_nameserver_after_one_without_an_answer() -> None:
@@ -211,4 +211,12 @@ def test_members_are_asked_of_the_next_nameserver_after_one_without_an_answer() 
     broker.client.servers[ONE] = is_silent
     broker.process.pass_time(5)
     assert broker.members
-    assert all(ids == {0, 2} for ids in broker.members)
+    assert all(members == {0: OWN, 2: OTHER} for members in broker.members)
+
+
+def test_broker_that_locks_at_a_majority_looks_for_members() -> None:
+    both = {ONE: knows({0: OWN, 2: OTHER}), TWO: knows({})}
+    settings = {"compatible_with_old_nameserver": False, "member_group_interval_ms": 1000}
+    broker = Broker(both, strict_locks=True, **settings)
+    broker.process.pass_time(1)
+    assert broker.members == [{0: OWN, 2: OTHER}]

@@ -31,6 +31,7 @@ _KEYS: dict[_Config, dict[str, tuple[str, str]]] = {
         "sendHeartbeatTimeoutMillis": ("1000", "500"),
         "compatibleWithOldNameSrv": ("true", "false"),
         "totalReplicas": ("1", "3"),
+        "lockInStrictMode": ("false", "true"),
         "inSyncReplicas": ("1", "2"),
         "minInSyncReplicas": ("1", "2"),
         "enableAutoInSyncReplicas": ("false", "true"),
@@ -49,7 +50,6 @@ _KEYS: dict[_Config, dict[str, tuple[str, str]]] = {
 }
 _WITHOUT_EFFECT = {
     "enableRemoteEscape": "true",
-    "lockInStrictMode": "true",
     "skipPreOnline": "true",
     "haSlaveFallbehindMax": "268435456",
 }

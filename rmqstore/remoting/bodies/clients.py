@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.remoting import fastjson
@@ -192,13 +192,18 @@ class CheckClientBody:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LockBatchBody:
     """The body of LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42)."""
 
     group: str
     client_id: str
     queues: tuple[QueueName, ...] = ()
+    only_this_broker: bool = field(default=False, kw_only=True)
+    """Whether another broker of the group asks, for the locks of the broker itself."""
+    fresh_grants: tuple[int, ...] = field(default=(), kw_only=True)
+    """The numbers of the grants of *queues* that are given back: a field of this library, between
+    its brokers."""
 
     @classmethod
     def decode(cls, body: bytes) -> LockBatchBody:
@@ -209,6 +214,20 @@ class LockBatchBody:
             group=text_at(fields, "consumerGroup"),
             client_id=text_at(fields, "clientId"),
             queues=tuple(QueueName.of(each) for each in queues),
+            only_this_broker=boolean_at(fields, "onlyThisBroker"),
+            fresh_grants=_numbers(fields),
+        )
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        return fastjson.dumps(
+            {
+                "clientId": self.client_id,
+                "consumerGroup": self.group,
+                **_grants(self.fresh_grants),
+                "mqSet": [each.members() for each in self.queues],
+                "onlyThisBroker": self.only_this_broker,
+            }
         )
 
 
@@ -217,7 +236,27 @@ class LockedQueues:
     """The answer to LOCK_BATCH_MQ: the queues that the client holds."""
 
     queues: Sequence[QueueName] = ()
+    fresh_grants: tuple[int, ...] = ()
+    """For another broker of this library: the number of each grant, 0 for a lock that was
+    renewed."""
+
+    @classmethod
+    def decode(cls, body: bytes) -> LockedQueues:
+        """Return the answer of a body. Raises RemotingFrameError for another shape."""
+        fields = object_of(fastjson.loads(body), "LockBatchResponseBody")
+        queues = list_of(fields.get("lockOKMQSet"), "lockOKMQSet")
+        return cls(tuple(QueueName.of(each) for each in queues), _numbers(fields))
 
     def encode(self) -> bytes:
         """Return the body."""
-        return fastjson.dumps({"lockOKMQSet": [each.members() for each in self.queues]})
+        queues = [each.members() for each in self.queues]
+        return fastjson.dumps({**_grants(self.fresh_grants), "lockOKMQSet": queues})
+
+
+def _grants(numbers: Sequence[int]) -> dict[str, Any]:
+    return {"freshGrants": list(numbers)} if numbers else {}
+
+
+def _numbers(fields: Mapping[str, Any]) -> tuple[int, ...]:
+    numbers = list_of(fields.get("freshGrants"), "freshGrants")
+    return tuple(integer_of(each, "freshGrants") for each in numbers)
