@@ -9,12 +9,16 @@ from typing import Any
 from rmqstore.aio import AsyncStore
 from rmqstore.broker.announcer import Announcer
 from rmqstore.broker.handlers.admin import AdminRequests
+from rmqstore.broker.handlers.cleaning import CleaningRequests
 from rmqstore.broker.handlers.client_lists import ClientListRequests
+from rmqstore.broker.handlers.cold_data import ColdDataRequests
 from rmqstore.broker.handlers.groups import GroupRequests
 from rmqstore.broker.handlers.metadata_answers import MetadataRequests
 from rmqstore.broker.handlers.offsets import OffsetRequests
+from rmqstore.broker.handlers.progress import ProgressRequests
 from rmqstore.broker.handlers.queries import QueryRequests
 from rmqstore.broker.handlers.questions import QuestionRequests
+from rmqstore.broker.handlers.queue_units import QueueUnitRequests
 from rmqstore.broker.handlers.recall import RecallRequests
 from rmqstore.broker.handlers.refused import RefusedRequests
 from rmqstore.broker.handlers.replication import ReplicationRequests
@@ -164,6 +168,10 @@ class OpenBroker:
             AdminRequests(self),
             ClientListRequests(self, self.clients.table),
             QuestionRequests(self, self.clients.table),
+            ProgressRequests(self, self.clients.table),
+            CleaningRequests(self),
+            QueueUnitRequests(self, self.clients.table),
+            ColdDataRequests(),
             ReplicationRequests(self),
             SendRequests(send),
             RecallRequests(self, send),

@@ -60,6 +60,12 @@ def _group(body: bytes) -> GroupConfig:
     return GroupConfig.of(Members(fastjson.loads(body), "group"))
 
 
+def _groups(body: bytes) -> list[GroupConfig]:
+    fields = object_of(fastjson.loads(body), "groupConfigList")
+    groups = list_of(fields.get("groupConfigList"), "groupConfigList")
+    return [GroupConfig.of(Members(each, "groupConfigList")) for each in groups]
+
+
 def _mode(body: bytes) -> RequestMode:
     return RequestMode.of(Members(fastjson.loads(body), "mode"))
 
@@ -311,6 +317,11 @@ ROWS = table(
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
             body=_group,
             rights=(on_group(_CREATE, names=lambda header, body: (body.name,)),),
+        ),
+        Row(
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+            body=_groups,
+            rights=(on_group(_CREATE, names=lambda header, body: (each.name for each in body)),),
         ),
         Row(
             RequestCode.DELETE_SUBSCRIPTIONGROUP,

@@ -386,6 +386,43 @@ _EXPORTER_KEYS = set(
 )
 
 
+@on_loop
+async def test_list_of_groups_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+        groups = operator.broker.metadata.tables.groups
+        for names, is_made in ((("g", "", "h"), False), (("g", "h"), True)):
+            body = {"groupConfigList": [{"groupName": each, "retryMaxTimes": 3} for each in names]}
+            answer = await operator.ask(code, body=fastjson.dumps(body))
+            assert (answer.code == ResponseCode.SUCCESS) is is_made, answer.remark
+            assert ("g" in groups) is is_made
+        assert groups["h"].retries_max == 3
+        assert (await operator.ask(code, body=b"{}")).code == ResponseCode.SUCCESS
+        refused(await operator.ask(code, body=b"7"), ResponseCode.INVALID_PARAMETER, "groupConfig")
+
+
+@on_loop
+async def test_flow_control_of_cold_data_has_empty_tables(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        for code, body in (
+            (RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, b"g=100"),
+            (RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, b"g"),
+        ):
+            answer = await operator.ask(code, body=body)
+            assert answer.code == ResponseCode.SUCCESS
+            assert "has no effect" in (answer.remark or "")
+        answer = await operator.ask(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
+        found = json.loads(answer.body)
+        assert (found["configTable"], found["runtimeTable"]) == ({}, {})
+
+        code = RequestCode.SET_COMMITLOG_READ_MODE
+        answer = await operator.ask(code, {"READ_AHEAD_MODE": "1"})
+        assert answer.code == ResponseCode.SUCCESS
+        assert "has no effect" in (answer.remark or "")
+        answer = await operator.ask(code, {"READ_AHEAD_MODE": "7"})
+        refused(answer, ResponseCode.INVALID_PARAMETER, "READ_AHEAD_MODE is 7")
+
+
 # -- resetting and forbidding groups
 
 

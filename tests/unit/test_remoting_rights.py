@@ -48,6 +48,9 @@ BODIES: Mapping[int, object] = {
         "topicConfigList": [{"topicName": "T"}, {"topicName": "U"}]
     },
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "G"},
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {
+        "groupConfigList": [{"groupName": "G"}, {"groupName": "H"}]
+    },
     RequestCode.SET_MESSAGE_REQUEST_MODE: {"topic": "T", "consumerGroup": "G", "mode": "PULL"},
 }
 SUB = frozenset({Action.SUB})
@@ -124,6 +127,26 @@ def test_each_request_that_names_all_it_can_needs_a_right(row: Row) -> None:
             {topic("T", Action.CREATE), topic("U", Action.CREATE)},
         ),
         (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, {group("G", Action.CREATE)}),
+        (
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+            {},
+            {group("G", Action.CREATE), group("H", Action.CREATE)},
+        ),
+        (
+            RequestCode.CLONE_GROUP_OFFSET,
+            {"srcGroup": "G", "destGroup": "H", "topic": None},
+            {group("H", Action.UPDATE), topic(EVERY, Action.UPDATE)},
+        ),
+        (
+            RequestCode.QUERY_CORRECTION_OFFSET,
+            {"compareGroup": "G", "filterGroups": "H,I"},
+            {topic("T", Action.GET), *(group(each, Action.GET) for each in "GHI")},
+        ),
+        (
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            {"consumerGroup": "G", "topic": None},
+            {group("G", Action.SUB), topic(EVERY, Action.SUB)},
+        ),
         (
             RequestCode.GET_CONSUME_STATS,
             {"consumerGroup": "G", "topic": None, "topicList": "T;U;"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rmqstore.broker.context import Context
@@ -31,6 +32,7 @@ class GroupRequests:
         """Return every handler by request code."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._create,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._create_list,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._config,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
@@ -40,6 +42,10 @@ class GroupRequests:
 
     async def _create(self, call: Call[Any, GroupConfig]) -> Frame:
         spread = await self._operations.change(call.body)
+        return call.respond(ResponseCode.SUCCESS, spread.remark)
+
+    async def _create_list(self, call: Call[Any, Sequence[GroupConfig]]) -> Frame:
+        spread = await self._operations.change_all(call.body)
         return call.respond(ResponseCode.SUCCESS, spread.remark)
 
     async def _delete(self, call: Call[DeleteGroupRequestHeader, bytes]) -> Frame:

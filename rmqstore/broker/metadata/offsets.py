@@ -142,6 +142,23 @@ class Offsets(SharedTable):
         """Return the topics that a group has offsets on, sorted."""
         return sorted(topic for topic, known in map(_split, self.table.keys()) if known == group)
 
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Return the topics that each group has offsets on, sorted."""
+        found: dict[str, list[str]] = {}
+        for topic, group in sorted(map(_split, self.table.keys())):
+            found.setdefault(group, []).append(topic)
+        return found
+
+    def clone(self, topic: str, source: str, target: str) -> bool:
+        """Give the group *target* exactly the offsets of *source* on a topic; return False, and
+        set nothing, where *source* has none."""
+        offsets = dict(self.table.of(topic, source))
+        if offsets:
+            self.remove(lambda known, group: (known, group) == (topic, target))
+        for queue, offset in offsets.items():
+            self.commit(topic, target, queue, offset)
+        return bool(offsets)
+
     def committed(self) -> Iterable[tuple[str, Mapping[int, int]]]:
         """Yield the topic and the offsets by queue, for each topic and group with offsets."""
         for key in self.table.keys():

@@ -15,7 +15,14 @@ from rmqstore.net.runtime import Runtime
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.broker_view import BrokerView
 
-__all__ = ["Core", "ViewOf", "dispatched", "refuse_negative", "refuse_other_than_master"]
+__all__ = [
+    "Core",
+    "ViewOf",
+    "dispatched",
+    "refuse_negative",
+    "refuse_other_than_master",
+    "refuse_slave",
+]
 
 _DISPATCH_S, _DISPATCH_LOOKS = 0.002, 500
 
@@ -114,3 +121,9 @@ def refuse_other_than_master(role: Role) -> None:
             f"{role.master_address or 'not known here'}: get the route again",
             code=ResponseCode.SERVICE_NOT_AVAILABLE,
         )
+
+
+def refuse_slave(role: Role, what: str) -> None:
+    """Raise RequestRefused (SYSTEM_ERROR) for *what*, which only the master does."""
+    if not role.is_master:
+        raise RequestRefused(f"Can not {what} in slave broker", code=ResponseCode.SYSTEM_ERROR)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rmqstore.broker.metadata import groups as rules
 from rmqstore.broker.metadata.spreading import Spread
@@ -28,6 +28,16 @@ class GroupOperations:
         rules.check_name(group.name)
         self._core.log.info("group %s is made or changed by a request", group.name)
         return await self._core.metadata.change_group(group)
+
+    async def change_all(self, groups: Sequence[GroupConfig]) -> Spread:
+        """Make or change groups; all names are checked before the first one. Raises
+        RequestRefused."""
+        for group in groups:
+            rules.check_name(group.name)
+        spread = Spread()
+        for group in groups:
+            spread = await self.change(group)
+        return spread
 
     async def delete(self, name: str, *, with_offsets: bool) -> Spread:
         """Delete a group, and its offsets if *with_offsets*. Raises RequestRefused."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqstore.broker.operations.core import Core, ViewOf, refuse_negative
+from rmqstore.broker.operations.core import Core, ViewOf, refuse_negative, refuse_slave
+from rmqstore.broker.operations.memory import bytes_in_memory
 from rmqstore.broker.operations.queue_reads import QueueReads
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
@@ -132,10 +133,7 @@ class OffsetOperations:
 
     async def _targets(self, reset: Reset) -> dict[int, int]:
         metadata = self._core.metadata
-        if not self._core.role.is_master:
-            raise RequestRefused(
-                "Can not reset offset in slave broker", code=ResponseCode.SYSTEM_ERROR
-            )
+        refuse_slave(self._core.role, "reset offset")
         topic = metadata.topic(reset.topic)
         if topic is None:
             raise RequestRefused(

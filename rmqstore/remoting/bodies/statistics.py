@@ -17,10 +17,13 @@ from rmqstore.remoting.bodies.values import integer_at, object_of, texts_of
 
 __all__ = [
     "ConsumeStats",
+    "ConsumeStatsOfAll",
     "GroupList",
     "QueueProgress",
     "QueueStats",
     "ResetOffsets",
+    "TimeSpan",
+    "TimeSpans",
     "TopicStats",
 ]
 
@@ -87,6 +90,11 @@ class QueueProgress:
         """Messages that the group has not consumed."""
         return self.broker_offset - self.consumer_offset
 
+    @property
+    def in_flight(self) -> int:
+        """Messages that the group has pulled and not committed."""
+        return max(self.pull_offset - self.consumer_offset, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStats:
@@ -124,6 +132,71 @@ class ConsumeStats:
         }
         rate = fastjson.dumps(self.get_rate)
         return b'{"consumeTps":%b,"offsetTable":%b}' % (rate, encode_queue_table(table))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeStatsOfAll:
+    """The progress of all groups of one broker."""
+
+    address: str
+    groups: Mapping[str, Sequence[ConsumeStats]]
+    """By group, one for each topic."""
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        groups = b",".join(
+            b"{%b:[%b]}" % (fastjson.dumps(name), b",".join(each.encode() for each in stats))
+            for name, stats in self.groups.items()
+        )
+        queues = [
+            queue
+            for stats in self.groups.values()
+            for each in stats
+            for queue in each.queues.values()
+        ]
+        return (
+            b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":%d}'
+            % (
+                fastjson.dumps(self.address),
+                groups,
+                sum(each.lag for each in queues),
+                sum(each.in_flight for each in queues),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """When the messages of one queue were stored, and how far back a group is. A time is -1 where
+    there is no message."""
+
+    queue: QueueName
+    min_ms: int
+    max_ms: int
+    consumed_ms: int
+    delay_ms: int
+    """Age of the next message of the group, 0 where it has consumed all."""
+
+    def members(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "consumeTimeStamp": self.consumed_ms,
+            "delayTime": self.delay_ms,
+            "maxTimeStamp": self.max_ms,
+            "messageQueue": self.queue.members(),
+            "minTimeStamp": self.min_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpans:
+    """The answer to QUERY_CONSUME_TIME_SPAN (303)."""
+
+    spans: Sequence[TimeSpan]
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        return fastjson.dumps({"consumeTimeSpanSet": [each.members() for each in self.spans]})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,22 @@ from rmqstore.remoting.headers.field import Header, boolean, header, int32, int6
 from rmqstore.remoting.headers.rpc import RpcRequestHeader, TopicRequestHeader
 
 __all__ = [
+    "CloneOffsetsRequestHeader",
     "CommitOffsetRequestHeader",
     "ConfigVersionResponseHeader",
     "ConsumeStatsRequestHeader",
+    "ConsumeStatsOfAllRequestHeader",
+    "CorrectionRequestHeader",
     "CreateTopicRequestHeader",
     "DeleteGroupRequestHeader",
     "GroupOffsetRequestHeader",
     "GroupRequestHeader",
     "GroupForbiddenRequestHeader",
     "OneTopicRequestHeader",
+    "QueueUnitsRequestHeader",
+    "ReadAheadRequestHeader",
     "ResetOffsetRequestHeader",
+    "TimeSpanRequestHeader",
 ]
 
 
@@ -46,7 +52,7 @@ class CreateTopicRequestHeader(TopicRequestHeader):
 
 @header
 class GroupRequestHeader(RpcRequestHeader):
-    """A group: GET_SUBSCRIPTIONGROUP_CONFIG (352)."""
+    """A group: GET_SUBSCRIPTIONGROUP_CONFIG (352), QUERY_TOPICS_BY_CONSUMER (343)."""
 
     group: str = string("group")
 
@@ -112,6 +118,61 @@ class GroupForbiddenRequestHeader(TopicRequestHeader):
     topic: str = string("topic")
     readable: bool | None = boolean("readable", default=None)
     """None: nothing is changed."""
+
+
+@header
+class ConsumeStatsOfAllRequestHeader(Header):
+    """GET_BROKER_CONSUME_STATS (317)."""
+
+    only_ordered: bool = boolean("isOrder")
+
+
+@header
+class TimeSpanRequestHeader(TopicRequestHeader):
+    """QUERY_CONSUME_TIME_SPAN (303)."""
+
+    topic: str = string("topic")
+    group: str = string("group")
+
+
+@header
+class CorrectionRequestHeader(TopicRequestHeader):
+    """QUERY_CORRECTION_OFFSET (308)."""
+
+    topic: str = string("topic")
+    compare_group: str = string("compareGroup")
+    filter_groups: str | None = string("filterGroups", default=None)
+    """Groups to leave out, separated by commas."""
+
+
+@header
+class CloneOffsetsRequestHeader(TopicRequestHeader):
+    """CLONE_GROUP_OFFSET (314)."""
+
+    source: str = string("srcGroup")
+    group: str = string("destGroup")
+    topic: str | None = string("topic", default=None)
+    """None: all topics of the source."""
+    is_offline: bool = boolean("offline", default=False)
+    """Whether topics count that online consumers of the source do not subscribe to."""
+
+
+@header
+class QueueUnitsRequestHeader(TopicRequestHeader):
+    """QUERY_CONSUME_QUEUE (321)."""
+
+    topic: str = string("topic")
+    queue_id: int = int32("queueId", default=0)
+    start: int = int64("index", default=0)
+    count: int = int32("count", default=0)
+    group: str | None = string("consumerGroup", default=None)
+
+
+@header
+class ReadAheadRequestHeader(Header):
+    """SET_COMMITLOG_READ_MODE (2004)."""
+
+    mode: int = int32("READ_AHEAD_MODE")
 
 
 @header
