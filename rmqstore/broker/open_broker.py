@@ -25,6 +25,7 @@ from rmqstore.broker.handlers.replication import ReplicationRequests
 from rmqstore.broker.handlers.replies import ReplyRequests
 from rmqstore.broker.handlers.send import SendRequests
 from rmqstore.broker.handlers.send_back import SendBackRequests
+from rmqstore.broker.handlers.statistics import StatisticsRequests
 from rmqstore.broker.handlers.topics import TopicRequests
 from rmqstore.broker.membership.controlled import ControlledMembership
 from rmqstore.broker.membership.fixed import FixedMembership
@@ -114,7 +115,7 @@ class OpenBroker:
         self.metrics = BrokerMetrics()
         self.in_progress: dict[str, int] = {}
         """Requests in progress, by each family with a limit."""
-        self.traffic = Traffic()
+        self.traffic = Traffic(runtime.now_ms() / 1000)
         """The counts of messages stored and sent."""
         self.replica: Replica | None = None
         """The replica of the store; None in controller mode until the id is known."""
@@ -172,6 +173,7 @@ class OpenBroker:
             CleaningRequests(self),
             QueueUnitRequests(self, self.clients.table),
             ColdDataRequests(),
+            StatisticsRequests(self),
             ReplicationRequests(self),
             SendRequests(send),
             RecallRequests(self, send),

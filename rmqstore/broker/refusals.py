@@ -27,7 +27,6 @@ CLIENT_SERVICES: Mapping[int, str] = {
 """The services that requests of clients are for."""
 
 COMMANDS: Mapping[int, str] = {
-    RequestCode.VIEW_BROKER_STATS_DATA: "statistics by the name of a counter",
     RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: "queues and tables in RocksDB",
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: "queues and tables in RocksDB",
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "static topics",

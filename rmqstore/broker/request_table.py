@@ -44,6 +44,7 @@ from rmqstore.remoting.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
+from rmqstore.remoting.headers.statistics import BrokerStatsRequestHeader
 from rmqstore.remoting.headers.transactions import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
@@ -354,6 +355,7 @@ ROWS = table(
         Row(RequestCode.UPDATE_BROKER_CONFIG, body=settings_of, rights=_CHANGE_BROKER),
         Row(RequestCode.GET_BROKER_CONFIG, rights=_SHOW_BROKER),
         Row(RequestCode.GET_BROKER_RUNTIME_INFO, rights=_SHOW_BROKER),
+        Row(RequestCode.VIEW_BROKER_STATS_DATA, BrokerStatsRequestHeader, rights=_SHOW_BROKER),
     ),
     *OPERATOR_FAMILIES,
     # Requests of other replicas, of controllers, and of operators about replication.

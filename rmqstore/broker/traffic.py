@@ -7,17 +7,18 @@ Time and day are arguments.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from rmqstore.broker import counters
+from rmqstore.broker.statistics import Statistics
 
 __all__ = ["SAMPLE_S", "Traffic"]
 
 SAMPLE_S = 1.0
 _WINDOWS_S = (10, 60, 600)
 _SAMPLES_MAX = 601
-_TOPIC_SAMPLE_S = 10
-_TOPIC_SAMPLES_MAX = 7
 _BOUNDS_MS = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
 _BOUND_NAMES = (
     *("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s"),
@@ -45,7 +46,11 @@ class _Counts:
 class Traffic:
     """Counts of one broker since its start, on its event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: float) -> None:
+        self.statistics = Statistics(now_s)
+        """The counts by topic and group."""
+        self._counted_s = now_s
+        """When the statistics took their last sample."""
         self._put_count = 0
         self._put_bytes = 0
         self._put_failures = 0
@@ -53,12 +58,7 @@ class Traffic:
         self._get_max_s = 0.0
         self._put_times = [0] * len(_BOUND_NAMES)
         self._found = self._missed = self._sent = 0
-        self._put_of: Counter[str] = Counter()
-        self._sent_of: Counter[tuple[str, str]] = Counter()
         self._samples: deque[tuple[float, _Counts]] = deque(maxlen=_SAMPLES_MAX)
-        self._topic_samples: deque[tuple[float, Counter[str], Counter[tuple[str, str]]]] = deque(
-            maxlen=_TOPIC_SAMPLES_MAX
-        )
         self._day = 0
         self._mornings = ((0, 0), (0, 0))
         """Messages stored and sent before yesterday and before today."""
@@ -69,7 +69,7 @@ class Traffic:
         """Count *count* messages of a topic that were stored, *size_bytes* in the log."""
         self._put_count += count
         self._put_bytes += size_bytes
-        self._put_of[topic] += count
+        self.statistics.stored(topic, count, size_bytes)
 
     def refused(self) -> None:
         """Count a put that stored nothing."""
@@ -81,12 +81,12 @@ class Traffic:
         if seconds > self._put_max_s:
             self._put_max_s = seconds
 
-    def pulled(self, topic: str, group: str, count: int) -> None:
+    def pulled(self, topic: str, group: str, count: int, size_bytes: int) -> None:
         """Count an answer to a pull, with *count* messages."""
         if count:
             self._found += 1
             self._sent += count
-            self._sent_of[topic, group] += count
+            self.statistics.pulled(topic, group, count, size_bytes)
         else:
             self._missed += 1
 
@@ -103,25 +103,11 @@ class Traffic:
             self._mornings = (self._mornings[1] if self._day else now, now)
             self._day = day
         self._samples.append((now_s, self._counts(positions)))
-        is_due = not self._topic_samples or now_s - self._topic_samples[-1][0] >= _TOPIC_SAMPLE_S
-        if is_due:
-            self._topic_samples.append((now_s, self._put_of.copy(), self._sent_of.copy()))
+        if now_s - self._counted_s >= counters.SAMPLE_S:
+            self.statistics.sample(now_s)
+            self._counted_s = now_s
 
     # -- Reporting.
-
-    def topic_put_rate(self, topic: str, now_s: float) -> float:
-        """Return the messages a second stored in a topic in the last minute."""
-        if not self._topic_samples:
-            return 0.0
-        then_s, put, _ = self._topic_samples[0]
-        return _rate(self._put_of[topic] - put[topic], now_s - then_s)
-
-    def group_get_rate(self, topic: str, group: str, now_s: float) -> float:
-        """Return the messages a second of a topic sent to a group in the last minute."""
-        if not self._topic_samples:
-            return 0.0
-        then_s, _, sent = self._topic_samples[0]
-        return _rate(self._sent_of[topic, group] - sent[topic, group], now_s - then_s)
 
     def replica_rate(self, address: str, position: int, now_s: float) -> int:
         """Return the bytes a second by which the log of a replica grew in the last 10 seconds."""

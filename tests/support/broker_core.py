@@ -53,7 +53,7 @@ class Core:
         self.role = Role(name="master", broker_id=0)
         self.is_leading = True
         self.is_shown_as_master = False
-        self.traffic = Traffic()
+        self.traffic = Traffic(0.0)
         self.runtime = LoopRuntime("broker", log=self.log, client=SimpleNamespace())
         self.topics = {"T": TopicConfig("T", 4, 4), RETRY: TopicConfig(RETRY, 1, 1)}
         self.groups = {"G": GroupConfig("G", retries_max=3)}

@@ -15,7 +15,7 @@ def _run(traffic: Traffic, seconds: range, *, puts: int, day: int = 1) -> None:
 
 
 def test_rates_are_those_of_the_last_10_60_and_600_seconds() -> None:
-    traffic = Traffic()
+    traffic = Traffic(0.0)
     _run(traffic, range(601), puts=1)
     _run(traffic, range(601, 701), puts=4)
     _run(traffic, range(701, 711), puts=10)
@@ -24,7 +24,7 @@ def test_rates_are_those_of_the_last_10_60_and_600_seconds() -> None:
 
 
 def test_a_broker_that_started_just_now_has_the_rate_of_its_life() -> None:
-    traffic = Traffic()
+    traffic = Traffic(0.0)
     assert traffic.report(0.0)["putTps"] == "0.0000 0.0000 0.0000"
     traffic.sample(0.0, day=1, positions={})
     traffic.stored("orders", 30, 3000)
@@ -34,10 +34,10 @@ def test_a_broker_that_started_just_now_has_the_rate_of_its_life() -> None:
 
 
 def test_found_and_missed_pulls_count_once_and_messages_each() -> None:
-    traffic = Traffic()
+    traffic = Traffic(0.0)
     traffic.sample(0.0, day=1, positions={})
-    traffic.pulled("orders", "g", 32)
-    traffic.pulled("orders", "g", 0)
+    traffic.pulled("orders", "g", 32, 3200)
+    traffic.pulled("orders", "g", 0, 0)
     report = traffic.report(1.0)
     names = ("getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps", "getTransferedTps")
     assert [float(str(report[name]).split()[0]) for name in names] == [1, 1, 2, 32, 32]
@@ -45,7 +45,7 @@ def test_found_and_missed_pulls_count_once_and_messages_each() -> None:
 
 
 def test_totals_of_days_move_at_midnight() -> None:
-    traffic = Traffic()
+    traffic = Traffic(0.0)
     times = ("YesterdayMorning", "TodayMorning", "TodayNow")
 
     def totals() -> list[object]:
@@ -61,7 +61,7 @@ def test_totals_of_days_move_at_midnight() -> None:
 
 
 def test_times_of_puts_are_distributed_under_rocketmqs_names() -> None:
-    traffic = Traffic()
+    traffic = Traffic(0.0)
     for seconds in (0.0001, 0.0002, 0.005, 0.3, 20.0):
         traffic.put_took(seconds)
     traffic.refused()
@@ -79,19 +79,19 @@ def test_times_of_puts_are_distributed_under_rocketmqs_names() -> None:
 
 
 def test_topics_and_groups_have_rates_of_the_last_minute() -> None:
-    traffic = Traffic()
+    traffic = Traffic(0.0)
     for second in range(100):
         traffic.stored("orders", 2, 100)
-        traffic.pulled("orders", "g", 3)
+        traffic.pulled("orders", "g", 3, 300)
         traffic.sample(second, day=1, positions={})
-    assert traffic.topic_put_rate("orders", 99.0) == pytest.approx(2.0)
-    assert traffic.group_get_rate("orders", "g", 99.0) == pytest.approx(3.0)
-    assert traffic.topic_put_rate("other", 99.0) == 0.0
-    assert traffic.group_get_rate("orders", "other", 99.0) == 0.0
+    assert traffic.statistics.topic_put_rate("orders", 99.0) == pytest.approx(2.0)
+    assert traffic.statistics.group_get_rate("orders", "g", 99.0) == pytest.approx(3.0)
+    assert traffic.statistics.topic_put_rate("other", 99.0) == 0.0
+    assert traffic.statistics.group_get_rate("orders", "other", 99.0) == 0.0
 
 
 def test_rate_of_a_replica_is_that_of_its_log() -> None:
-    traffic = Traffic()
+    traffic = Traffic(0.0)
     assert traffic.replica_rate("slave", 10, 0.0) == 0
     _run(traffic, range(100), puts=0)
     assert traffic.replica_rate("slave", 50 * 99, 99.0) == 50

@@ -42,7 +42,9 @@ class GroupOperations:
     async def delete(self, name: str, *, with_offsets: bool) -> Spread:
         """Delete a group, and its offsets if *with_offsets*. Raises RequestRefused."""
         self._core.log.info("group %s is deleted by a request", name)
-        return await self._core.metadata.delete_group(name, with_offsets=with_offsets)
+        spread = await self._core.metadata.delete_group(name, with_offsets=with_offsets)
+        self._core.traffic.statistics.forget_group(name)
+        return spread
 
     async def set_mode(self, mode: RequestMode) -> Spread:
         """Set how a group gets the messages of a topic. Raises RequestRefused."""
@@ -85,10 +87,10 @@ class GroupOperations:
 
     async def stats(self, group: str, topics: Collection[str] = ()) -> ConsumeStats:
         """Return the progress of a group on *topics*, or on all that it has offsets on."""
-        offsets, traffic = self._core.metadata.offsets, self._core.traffic
+        offsets, statistics = self._core.metadata.offsets, self._core.traffic.statistics
         topics = topics or offsets.topics_of(group)
         now_s = self._core.now_ms() / 1000
-        rate = sum(traffic.group_get_rate(topic, group, now_s) for topic in topics)
+        rate = sum(statistics.group_get_rate(topic, group, now_s) for topic in topics)
         queues = [each for topic in topics for each in self._queues_of(topic, group)]
         progress = await self._core.runtime.in_thread(self._progress, queues)
         return ConsumeStats(progress, rate)

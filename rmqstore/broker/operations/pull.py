@@ -399,7 +399,8 @@ class PullOperation:
         if result.outcome is Outcome.RESET:
             return
         pull = checked.pull
-        self._core.traffic.pulled(checked.topic.name, pull.group, result.message_count)
+        count, size_bytes = result.message_count, len(result.records)
+        self._core.traffic.pulled(checked.topic.name, pull.group, count, size_bytes)
         self._core.metadata.offsets.pulled(pull.topic, pull.group, pull.queue, result.next_offset)
 
     def next_broker(self, checked: CheckedPull, result: PullResult) -> int:

@@ -129,6 +129,8 @@ class SendBackOperation:
         found: Receipt | Coroutine[Any, Any, Receipt] = core.store.append(put)
         receipt = await found if isinstance(found, Coroutine) else found
         core.traffic.stored(receipt.topic, 1, receipt.size)
+        origin = properties[_RETRY_TOPIC]
+        core.traffic.statistics.put_back(origin, back.group, is_dead=is_dead)
         if wait is None:
             return
         status, reason = await core.metadata.kept(wait, with_members=True)

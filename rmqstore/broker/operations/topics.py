@@ -90,6 +90,7 @@ class TopicOperations:
             return None
         self._core.log.info("topic %s is deleted by a request", name)
         spread = await self._core.metadata.delete_topic(name)
+        self._core.traffic.statistics.forget_topic(name)
         await self._core.registered()
         return spread
 
@@ -109,7 +110,7 @@ class TopicOperations:
             raise _not_exist(f"topic[{name}] not exist")
         count = max(topic.read_queue_count, topic.write_queue_count)
         queues = await self._core.runtime.in_thread(self._queues_stats, name, count)
-        rate = self._core.traffic.topic_put_rate(name, self._core.now_ms() / 1000)
+        rate = self._core.traffic.statistics.topic_put_rate(name, self._core.now_ms() / 1000)
         return TopicStats(queues, rate)
 
     def _queues_stats(self, topic: str, count: int) -> Mapping[QueueName, QueueStats]:
