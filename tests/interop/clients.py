@@ -1,4 +1,4 @@
-"""Programs of unmodified clients of RocketMQ against brokers of ours.
+"""Programs of unmodified clients of RocketMQ against brokers of ours and of Java.
 
 A program prints a line "@NAME=JSON" for each thing that it tried.
 """
@@ -22,6 +22,7 @@ from rmqstore.net.addresses import format_address
 from rmqstore.net.tls import TlsClient, TlsServer
 from tests.support import java
 from tests.support.brokers import broker_config
+from tests.support.java_broker import java_side
 from tests.support.our_group import OurGroup
 from tests.support.releases import BEFORE
 
@@ -83,17 +84,40 @@ async def _play(program: Program, root: Path, tls: Tls) -> dict[str, Any]:
         )
         async with Broker(config, tls=tls.server, client_tls=tls.client) as broker:
             await broker.registered()
-            with program(address) as command:
-                process = await asyncio.create_subprocess_exec(
-                    *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-                )
-                try:
-                    async with asyncio.timeout(_TIMEOUT_S):
-                        out, errors = await process.communicate()
-                finally:
-                    if process.returncode is None:
-                        process.kill()
-                        await process.wait()
+            return await _run(program, address)
+
+
+def play_over_java(program: Program, release: str, root: Path) -> dict[str, Any]:
+    """Run *program* against a nameserver and a broker of Java's *release*; return what it saw."""
+    return asyncio.run(_play_over_java(program, release, root))
+
+
+async def _play_over_java(program: Program, release: str, root: Path) -> dict[str, Any]:
+    with java_side(release, root) as peer:
+        address = await peer.nameserver()
+        await peer.broker(
+            address,
+            messageDelayLevel=" ".join([f"{_DELAY_MS // 1000}s"] * 18),
+            enablePropertyFilter="true",
+            timerWheelEnable="true",
+            transactionTimeOut=_DELAY_MS,
+            transactionCheckInterval=_DELAY_MS,
+        )
+        return await _run(program, address)
+
+
+async def _run(program: Program, nameserver: str) -> dict[str, Any]:
+    with program(nameserver) as command:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                out, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
     assert process.returncode == 0, errors.decode()[-4000:]
     lines = [line[1:] for line in out.decode().splitlines() if line.startswith("@")]
     return {name: json.loads(value) for name, _, value in (line.partition("=") for line in lines)}
