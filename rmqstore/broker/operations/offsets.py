@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmqstore.broker.operations.core import Core, ViewOf, refuse_negative, refuse_slave
-from rmqstore.broker.operations.memory import bytes_in_memory
 from rmqstore.broker.operations.queue_reads import QueueReads
 from rmqstore.errors import RequestRefused
 from rmqstore.remoting.codes import ResponseCode
