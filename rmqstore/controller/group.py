@@ -73,8 +73,11 @@ class Group:
     """The number of copies that puts of this epoch waited for; None if the master was not a broker
     of this library, or has not begun the epoch."""
     former: Electorate | None = None
-    """The electorate of the last epoch that began; None once the master has begun this epoch, or if
-    the controller cannot know that it has not."""
+    """The electorate of the last epoch that began for certain; None once the master has begun this
+    epoch."""
+    unproven_epoch: int = 0
+    """In a group without a master, the epoch of the last one where the controller does not know
+    whether it began; then `former` is the electorate of the one before. 0 otherwise."""
     awaits_lease: bool = False
     """Whether the master of an epoch that has not begun confirms and acknowledges nothing before
     its first lease."""
@@ -130,6 +133,7 @@ def encode_group(group: Group) -> dict[str, Any]:
         "is_settled": group.is_settled,
         "terms": encode_terms(group.terms),
         "former": None if group.former is None else _encode_electorate(group.former),
+        "unproven_epoch": group.unproven_epoch,
         "awaits_lease": group.awaits_lease,
     }
 
@@ -180,6 +184,7 @@ def decode_group(written: Any) -> Group:
         is_settled=written.get("is_settled", False),
         terms=decode_terms(written["terms"]),
         former=_decode_electorate(written.get("former")),
+        unproven_epoch=written.get("unproven_epoch", 0),
         awaits_lease=written.get("awaits_lease", False),
     )
     known = group.voters | ({group.master_id} if group.master_id is not None else set())

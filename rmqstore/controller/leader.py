@@ -294,17 +294,21 @@ class Leader:
         choice = choose(
             group,
             living,
-            electorate=self._electorate(group),
+            electorate=self._electorate(group, living),
             designated=designated,
             allows_unclean=self.allows_unclean,
             is_hasty=now_ms - fence_ms > self._patience_ms,
         )
         return self._election(group, living, choice)
 
-    def _electorate(self, group: Group) -> Electorate:
+    def _electorate(self, group: Group, living: Collection[Candidate]) -> Electorate:
         """Returns the electorate of the last epoch that began."""
         former = group.former
-        return group.electorate if former is None or self._may_begin(group) else former
+        if former is None:
+            return group.electorate
+        if group.unproven_epoch:
+            return former if _has_not_begun(group, living) else group.electorate
+        return group.electorate if self._may_begin(group) else former
 
     def _may_begin(self, group: Group) -> bool:
         """Returns whether the master elected last may confirm or acknowledge messages in its epoch
@@ -330,7 +334,7 @@ class Leader:
             if choice.is_pending or group.master_id is None:
                 return Election(None, Verdict.STALE, choice.reason)
 
-        electorate = self._electorate(group)
+        electorate = self._electorate(group, living)
         candidate = next((each for each in living if each.broker_id == chosen), None)
         report = None if candidate is None else self._liveness.report(name, candidate.broker_id)
         beat = None if report is None else report.beat
@@ -644,3 +648,15 @@ def _other_cluster(group: Group, cluster: str) -> Result | None:
         return None
     text = f"broker group {group.name} is in cluster {group.cluster}, not in {cluster}"
     return Result(Verdict.OTHER_CLUSTER, text, group)
+
+
+def _has_not_begun(group: Group, living: Collection[Candidate]) -> bool:
+    """Returns whether the logs of all that could hold messages of the last master's epoch are here,
+    whole, and without that epoch: a master stores it before its first message."""
+    voters = group.electorate.voters
+    without = {
+        each.broker_id
+        for each in living
+        if each.is_fresh and not each.doubt and each.rank.last_epoch < group.unproven_epoch
+    }
+    return voters <= without

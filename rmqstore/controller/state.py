@@ -212,14 +212,14 @@ class ControllerState:
                 group,
             )
 
-        last = group.electorate
+        last, unproven = group.electorate, group.former
         if command.voids_last and group.former is not None:
-            last = group.former
+            last, unproven = group.former, None
         chosen = command.master_id
         if chosen is None:
             if group.master_id is None:
                 return Result(Verdict.UNCHANGED, group=group)
-            return self._store(_without_master(group, command.new_epoch, last))
+            return self._store(_without_master(group, command.new_epoch, last, unproven))
 
         if chosen not in group.brokers:
             return _unknown_broker(group, chosen)
@@ -248,6 +248,7 @@ class ControllerState:
                 is_settled=False,
                 terms=None,
                 former=None if command.master_life is None or not last.voters else last,
+                unproven_epoch=0,
                 awaits_lease=command.awaits_lease,
             )
         )
@@ -435,8 +436,9 @@ def _weakest(known: Terms | None, other: Terms | None) -> Terms | None:
     return known.weaker(other)
 
 
-def _without_master(group: Group, epoch: int, last: Electorate) -> Group:
-    """Returns *group* in *epoch*, which has no master and the electorate *last*."""
+def _without_master(group: Group, epoch: int, last: Electorate, former: Electorate | None) -> Group:
+    """Returns *group* in *epoch*, which has no master and the electorate *last*; that of the epoch
+    before is *former*, if the last one may not have begun."""
     return replace(
         group,
         master_id=None,
@@ -447,7 +449,8 @@ def _without_master(group: Group, epoch: int, last: Electorate) -> Group:
         departed=last.departed,
         is_settled=last.is_settled,
         terms=last.terms,
-        former=None,
+        former=former,
+        unproven_epoch=0 if former is None else group.master_epoch,
     )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from rmqstore.controller.commands import SettleDeparted, Terms
 from rmqstore.controller.liveness import Heartbeat
 from rmqstore.replication.group.log_rank import LogRank
@@ -181,6 +185,25 @@ def test_master_that_refuses_before_it_has_terms_is_elected_again(cluster: Clust
     cluster.now_ms += 100
     cluster.ours(1, refused=1, seen_ms=first_ms + 10)
     assert (cluster.group.master_id, cluster.group.master_epoch) == (1, 2)
+
+
+@pytest.mark.parametrize(("epoch", "master"), [(1, 3), (2, None)])
+def test_replica_that_was_elected_and_vanished_is_awaited_unless_its_log_lacks_the_epoch(
+    cluster: Cluster, epoch: int, master: int | None
+) -> None:
+    terms = replace(ALL_ACK, lease_ms=0)
+    cluster.our_group(1, 2, 3, terms=terms)
+    cluster.close(1, 3)
+    cluster.now_ms += 20_000
+    cluster.booted(2, 100, terms=terms)
+    assert (cluster.group.master_id, cluster.group.master_epoch) == (2, 2)
+    cluster.close(2)
+    cluster.now_ms += 20_000
+    cluster.booted(3, 100, terms=terms)
+    assert cluster.group.master_id is None, "2 may have acknowledged messages in its epoch"
+
+    cluster.booted(2, 100, epoch=epoch, terms=terms, trouble="its disk is full", cannot_lead=True)
+    assert cluster.group.master_id == master
 
 
 def test_java_member_outside_the_set_is_elected_only_with_the_unclean_switch() -> None:
