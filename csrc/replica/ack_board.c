@@ -245,13 +245,10 @@ static void resolve_first(struct rmq_ack_board *board, struct line *line, int32_
     *chain_end = &waiter->after;
 }
 
-/* Returns the chain of puts that have their copies. Without the lease the chain is empty: a master
- * that was elected meanwhile may lack these puts. */
+/* Returns the chain of puts that have their copies. */
 static struct rmq_ack_waiter *resolve(struct rmq_ack_board *board, int64_t end)
 {
     struct rmq_ack_waiter *chain = NULL, **chain_end = &chain;
-    if (rmq_list_is_empty(&board->busy) || !holds_lease(board))
-        return NULL;
 
     struct rmq_link *next;
     for (struct rmq_link *place = board->busy.after; place != &board->busy; place = next) {
@@ -265,16 +262,18 @@ static struct rmq_ack_waiter *resolve(struct rmq_ack_board *board, int64_t end)
     return chain;
 }
 
-/* Confirms first, so that a put can be read when its caller is notified. */
+/* Confirms first, so that a put can be read when its caller is notified. Without the lease nothing
+ * further is confirmed or acknowledged: a master that was elected meanwhile may lack it. */
 static struct rmq_ack_waiter *evaluate(struct rmq_ack_board *board)
 {
-    if (board->is_frozen)
+    bool is_led = holds_lease(board);
+    if (board->is_frozen || (board->rule.is_gated && !is_led))
         return NULL;
 
     assert(!board->is_detached);
     int64_t end = own_end(board);
     board->log.calls->confirm(board->log.owner, to_confirm(board, end));
-    return resolve(board, end);
+    return is_led ? resolve(board, end) : NULL;
 }
 
 /* ---- slots ---- */

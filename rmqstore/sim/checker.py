@@ -226,7 +226,7 @@ class Checker(Truth):
             self._trusted = view.asked - self._losses.distrusted
             chosen = self._replicas[view.master]
             # Another process than the elected one refuses the role.
-            if not self._is_strict or (chosen.is_up and chosen.named_life == view.master_life):
+            if not self._is_strict or (chosen.is_up and chosen.reported_life == view.master_life):
                 self._holds_promises(chosen, view)
                 self._shows_again(chosen)
 

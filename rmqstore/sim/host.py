@@ -175,7 +175,12 @@ class Host(ABC):
 
     @property
     def named_life(self) -> int:
-        """The number by which controllers know the present process."""
+        """The life that the directory names."""
+        return self.life
+
+    @property
+    def reported_life(self) -> int:
+        """The number by which controllers know the present process; 0 before it has one."""
         return self.life
 
     @property

@@ -79,6 +79,8 @@ class Member(Replica):
         """The role in which the broker serves clients."""
         self._begin_broker = begin
         self._process_now: _Life | None = None
+        self._life_before = 0
+        """The life that the directory named when the process began."""
         self._replaced_life = 0
         """The highest number of a life whose directory an old copy has replaced."""
         self._waiting: dict[int, Callable[[Put], None]] = {}
@@ -102,6 +104,7 @@ class Member(Replica):
         behind_ms = self._replaced_life - self.clock.wall_ms()
         if behind_ms >= 0:
             self.clock.jump(behind_ms + 1)
+        self._life_before = self.named_life
         self._waiting.clear()
         self.broker_role = Role()
         self.on_proposal, self.after_turn = _ignore, _do_nothing
@@ -153,6 +156,10 @@ class Member(Replica):
     def named_life(self) -> int:
         found = parse_life(self.files.get(f"{IDENTITY}-life", b"").decode())
         return 0 if found is None else found[1].number
+
+    @property
+    def reported_life(self) -> int:
+        return 0 if self.named_life == self._life_before else self.named_life
 
     def on_message(self, source: int, data: bytes) -> None:
         raise AssertionError("controllers use connections")

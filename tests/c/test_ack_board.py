@@ -427,6 +427,26 @@ def test_board_on_a_model_goes_by_its_offsets_and_its_time(core: Any, tmp_path: 
     lib.rmq_ack_model_destroy(model)
 
 
+def test_nothing_is_confirmed_without_the_lease(core: Any, tmp_path: Path) -> None:
+    ffi, lib = core
+    model = ffi.new("struct rmq_ack_model *")
+    lib.rmq_ack_model_init(model, 100, 0, 50)
+    board = Board(core, tmp_path, model)
+    slot = board.open_slot()
+    board.freeze()
+    board.thaw([slot], [slot], lease_end_ms=10)
+
+    model.now_ms = 10
+    board.ack(slot, 100)
+    assert board.confirm_offset == 50
+    board.freeze()
+    board.thaw([slot], [slot], lease_end_ms=20)
+    assert board.confirm_offset == 100
+
+    board.close()
+    lib.rmq_ack_model_destroy(model)
+
+
 # -- wakeups
 
 
