@@ -1,11 +1,11 @@
-"""Pulls that found no message and wait for one.
+"""Requests that found no message and wait for one.
 
-    arrival      the queue grew: each of its pulls looks again, from where it last looked
-    deadline     the time that the pull named has ended: it is answered with what there is
+    arrival      the queue grew: its requests look again, from where they last looked
+    deadline     the time that the request named has ended: it is answered with what there is
     release      its connection ended
 
-A pull is held by its queue and by its connection, and in the order of the deadlines. The number of
-all pulls, and that of one connection, is bounded. Time comes in as *now_ms*.
+A request is held by its queue and by its connection, and in the order of the deadlines. The number
+of all requests, of one connection, and of one queue is bounded. Time comes in as *now_ms*.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rmqstore.remoting.requests import Peer
 __all__ = ["Hold", "Holds"]
 
 Queue = tuple[str, int]
-"""Topic and number of a queue."""
+"""Topic and number of a queue; of pops "TOPIC@GROUP" and the number, -1 for any queue."""
 
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """One pull that waits."""
+    """One request that waits."""
 
     queue: Queue
     offset: int
@@ -39,14 +39,22 @@ class Hold:
 
 
 class Holds:
-    """All pulls that wait at one broker.
+    """All requests of one kind that wait at one broker.
 
-    *holds_max* of them may wait at once, and *holds_max_each* of one connection.
+    *holds_max* of them may wait at once, *holds_max_each* of one connection, and
+    *holds_max_of_queue* for one queue.
     """
 
-    def __init__(self, *, holds_max: int = 100_000, holds_max_each: int = 10_000) -> None:
+    def __init__(
+        self,
+        *,
+        holds_max: int = 100_000,
+        holds_max_each: int = 10_000,
+        holds_max_of_queue: int = 100_000,
+    ) -> None:
         self._holds_max = holds_max
         self._holds_max_each = holds_max_each
+        self._holds_max_of_queue = holds_max_of_queue
         self._by_queue: dict[Queue, dict[Hold, None]] = {}
         self._by_connection: dict[Peer, dict[Hold, None]] = {}
         self._deadlines: list[tuple[int, int, Hold]] = []
@@ -58,13 +66,15 @@ class Holds:
 
     @property
     def queue_count(self) -> int:
-        """Queues that pulls wait for."""
+        """Queues that requests wait for."""
         return len(self._by_queue)
 
     def add(self, hold: Hold) -> bool:
-        """Hold a pull; return False, and hold nothing, where too many wait already."""
+        """Hold a request; return False, and hold nothing, where too many wait already."""
         of_connection = self._by_connection.get(hold.connection, {})
         if self._count >= self._holds_max or len(of_connection) >= self._holds_max_each:
+            return False
+        if len(self._by_queue.get(hold.queue, {})) >= self._holds_max_of_queue:
             return False
         self._by_connection.setdefault(hold.connection, {})[hold] = None
         self._by_queue.setdefault(hold.queue, {})[hold] = None
@@ -103,6 +113,15 @@ class Holds:
             for hold in tuple(holds):
                 if hold.offset < end and not hold.is_over:
                     yield hold
+
+    def queues(self) -> tuple[Queue, ...]:
+        """Return the queues that requests wait for."""
+        return tuple(self._by_queue)
+
+    def first(self, queue: Queue, *, is_wanted: Callable[[Hold], bool]) -> Hold | None:
+        """Return the hold of a queue that came first, of those that *is_wanted* returns True for;
+        None without any."""
+        return next(filter(is_wanted, self._by_queue.get(queue, ())), None)
 
     def due(self, now_ms: int) -> Iterator[Hold]:
         """Iterate over the holds whose time has ended, and end them."""

@@ -47,6 +47,7 @@ from rmqstore.broker.services.clients import Clients
 from rmqstore.broker.services.delays import DelayedMessages
 from rmqstore.broker.services.locks import QueueLocks
 from rmqstore.broker.services.metadata import MetadataCopies
+from rmqstore.broker.services.pops import Pops
 from rmqstore.broker.services.pulls import Pulls
 from rmqstore.broker.services.services import Services
 from rmqstore.broker.services.timers import TimerMessages
@@ -141,6 +142,7 @@ class OpenBroker:
         self._copies = MetadataCopies(self)
         delays = DelayedMessages(self)
         self._timers = TimerMessages(self, parts.timer_index, delays.progress)
+        waiting = WaitingPlaces(self, self._timers)
         self.services = Services(
             self,
             [
@@ -152,7 +154,8 @@ class OpenBroker:
                 BroadcastProgress(runtime, self.pulls.broadcasts),
                 delays,
                 self._timers,
-                TransactionEnds(self, self.clients.table, WaitingPlaces(self, self._timers)),
+                TransactionEnds(self, self.clients.table, waiting),
+                Pops(self, waiting),
                 TrafficSamples(self),
             ],
             on_begun=self.registration_due,

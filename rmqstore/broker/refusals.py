@@ -12,11 +12,7 @@ from rmqstore.remoting.codes import RequestCode
 __all__ = ["CLIENT_SERVICES", "COMMANDS"]
 
 CLIENT_SERVICES: Mapping[int, str] = {
-    RequestCode.POP_MESSAGE: "POP consumption; pull instead",
     RequestCode.PEEK_MESSAGE: "POP consumption; pull instead",
-    RequestCode.ACK_MESSAGE: "POP consumption",
-    RequestCode.BATCH_ACK_MESSAGE: "POP consumption",
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "POP consumption",
     RequestCode.NOTIFICATION: "POP consumption",
     RequestCode.POLLING_INFO: "POP consumption",
     RequestCode.POP_ROLLBACK: "POP consumption",

@@ -12,6 +12,7 @@ from rmqstore.broker.refusals import CLIENT_SERVICES, COMMANDS
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.assignments import AssignmentQuery
 from rmqstore.remoting.bodies.clients import CheckClientBody, HeartbeatData, LockBatchBody
+from rmqstore.remoting.bodies.pop import BatchAckBody
 from rmqstore.remoting.bodies.properties import settings_of
 from rmqstore.remoting.bodies.values import list_of, object_of
 from rmqstore.remoting.codes import RequestCode
@@ -29,6 +30,11 @@ from rmqstore.remoting.headers.administration import (
 from rmqstore.remoting.headers.clients import (
     ConsumerGroupRequestHeader,
     UnregisterClientRequestHeader,
+)
+from rmqstore.remoting.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    PopMessageRequestHeader,
 )
 from rmqstore.remoting.headers.pull import PullMessageRequestHeader
 from rmqstore.remoting.headers.queries import (
@@ -183,6 +189,38 @@ ROWS = table(
                 is_on_fast_port=False,  # As RocketMQ's.
             )
             for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+        ),
+    ),
+    # The number of held pops has limits of its own: see `Holds`.
+    family(
+        "pop",
+        Row(
+            RequestCode.POP_MESSAGE,
+            PopMessageRequestHeader,
+            standing=_SERVING,
+            rights=_PULL,
+            is_on_fast_port=False,  # As RocketMQ's.
+        ),
+        Row(
+            RequestCode.ACK_MESSAGE,
+            AckMessageRequestHeader,
+            standing=_SERVING,
+            rights=_PULL,
+        ),
+        Row(
+            RequestCode.BATCH_ACK_MESSAGE,
+            body=BatchAckBody.decode,
+            standing=_SERVING,
+            rights=(
+                on_topic(_SUB, names=lambda header, body: (each.topic for each in body.acks)),
+                on_group(_SUB, names=lambda header, body: (each.group for each in body.acks)),
+            ),
+        ),
+        Row(
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            ChangeInvisibleTimeRequestHeader,
+            standing=_SERVING,
+            rights=_PULL,
         ),
     ),
     family(

@@ -447,6 +447,73 @@ class BrokerConfig:
         effect="start",
     )
 
+    # POP.
+    revive_queue_count: int = option(
+        "reviveQueueNum",
+        8,
+        "queues",
+        low=1,
+        high=998,
+        help="queues of the topic with the check points and acknowledgements of popped messages",
+        effect="start; pops",
+    )
+    pop_retries_percent: int = option(
+        "popFromRetryProbability",
+        20,
+        "%",
+        high=100,
+        help="share of pops that look for messages to be consumed again before they look for new "
+        "ones",
+        effect="pops",
+    )
+    pop_retries_v2: bool = option(
+        "enableRetryTopicV2",
+        False,
+        help="put messages that are popped again into %RETRY%GROUP+TOPIC instead of "
+        "%RETRY%GROUP_TOPIC",
+        effect="pops and deliveries",
+    )
+    pops_old_retries: bool = option(
+        "retrieveMessageFromPopRetryTopicV1",
+        True,
+        help="with enableRetryTopicV2 also pop messages from %RETRY%GROUP_TOPIC",
+        effect="pops",
+    )
+    clears_pop_retries: bool = option(
+        "clearRetryTopicWhenDeleteTopic",
+        True,
+        help="delete the topics of messages that are popped again with the topic they came from",
+        effect="deletions of topics",
+    )
+    pop_returns_retry_topic: bool = option(
+        "popResponseReturnActualRetryTopic",
+        False,
+        help="name the retry topic in messages that are popped again, and not the topic that the "
+        "consumer asked for",
+        effect="pops",
+    )
+    pop_begins_at_zero: bool = option(
+        "initPopOffsetByCheckMsgInMem",
+        True,
+        help="have a new group that begins at the end of a topic begin at the first message of a "
+        "queue that is whole and recent, as groups that pull do",
+        effect="pops",
+    )
+    waiting_pops_max: int = option(
+        "maxPopPollingSize",
+        100_000,
+        "pops",
+        help="pops that wait for messages at once; further ones are answered with POLLING_FULL",
+        effect="start",
+    )
+    waiting_pops_max_each: int = option(
+        "popPollingSize",
+        1024,
+        "pops",
+        help="the same of one group for one queue, or for any queue, of one topic",
+        effect="start",
+    )
+
     # Filters.
     sql_filters: bool = option(
         "enablePropertyFilter",

@@ -66,8 +66,8 @@ LAYERS = {
 PURE = re.compile(
     r"rmqstore\.epochs|rmqstore\.filters(\..+)?|rmqstore\.replication\.(protocol|group)(\..+)?"
     r"|rmqstore\.controller(\.(?!server|notices|engines)\w+)?"
-    r"|rmqstore\.broker\.(assignments|clients|holds|pop_records|registration|nameserver_calls)"
-    r"|rmqstore\.broker\.(metrics|traffic)"
+    r"|rmqstore\.broker\.(assignments|clients|holds|pop_locks|pop_records|registration)"
+    r"|rmqstore\.broker\.(metrics|nameserver_calls|traffic)"
     r"|rmqstore\.broker\.membership\.(controller_calls|identity|leader_search|master_places|orders|roles)"
     r"|rmqstore\.broker\.services\.plan"
     r"|rmqstore\.broker\.operations\.(filters|message_rules)"

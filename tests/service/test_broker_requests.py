@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.node import Broker
 from rmqstore.broker.request_table import ROWS
@@ -24,8 +22,9 @@ BODIES = {
     RequestCode.LOCK_BATCH_MQ: b'{"consumerGroup":"T","clientId":"c","mqSet":[]}',
     RequestCode.UNLOCK_BATCH_MQ: b'{"consumerGroup":"T","clientId":"c","mqSet":[]}',
     RequestCode.QUERY_ASSIGNMENT: b'{"consumerGroup":"T","messageModel":"CLUSTERING","topic":"T"}',
+    RequestCode.BATCH_ACK_MESSAGE: b'{"acks":[{"c":"T","t":"T"}]}',
 }
-OF_CLIENTS = {"send", "pull", "offset", "lock", "client", "assignment", "lookup", "queue"}
+OF_CLIENTS = {"send", "pull", "pop", "offset", "lock", "client", "assignment", "lookup", "queue"}
 IN_ANY_ROLE = {
     # The operation refuses it: some clients get no refusal.
     RequestCode.CONSUMER_SEND_MSG_BACK,
@@ -76,10 +75,12 @@ def test_only_requests_of_clients_need_a_role() -> None:
     assert NEEDS_ROLE == [row for row in ROWS.values() if row.standing is not Standing.ANY]
 
 
-@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
-def test_fast_port_serves_all_but_pulls(code: RequestCode) -> None:
-    assert not ROWS[code].is_on_fast_port
-    assert [each.code for each in ROWS.values() if not each.is_on_fast_port] == [11, 361]
+def test_fast_port_serves_all_but_pulls_and_pops() -> None:
+    assert {each.code for each in ROWS.values() if not each.is_on_fast_port} == {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+    }
 
 
 def test_only_lookups_of_messages_have_a_limit() -> None:

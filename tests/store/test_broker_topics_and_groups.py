@@ -114,6 +114,39 @@ def test_deleted_topic_is_gone_from_the_nameservers_too(core: Core) -> None:
     assert core.changes == ["delete topic T", "registered"]
 
 
+@pytest.mark.parametrize("retry_topic", ["%RETRY%G_T", "%RETRY%G+T"])
+def test_deleted_topic_goes_with_its_messages_that_are_popped_again(
+    core: Core, retry_topic: str
+) -> None:
+    core.topics[retry_topic] = TopicConfig(retry_topic)
+    core.offsets.commit("T", "G", 0, 1)
+    asyncio.run(TopicOperations(core).delete("T"))
+    assert core.changes == ["delete topic T", f"delete topic {retry_topic}", "registered"]
+
+
+def test_retry_topic_that_may_be_of_another_topic_stays_at_a_deletion(core: Core) -> None:
+    # Of group pay and topic eu_T, or of group pay_eu and topic T.
+    shared = "%RETRY%pay_eu_T"
+    core.topics |= {name: TopicConfig(name) for name in ("eu_T", shared)}
+    core.groups |= {name: GroupConfig(name) for name in ("pay", "pay_eu")}
+    core.offsets.commit("T", "pay_eu", 0, 1)
+    asyncio.run(TopicOperations(core).delete("T"))
+    assert core.changes == ["delete topic T", "registered"]
+
+    core.topics["T"] = TopicConfig("T")
+    del core.groups["pay"]
+    asyncio.run(TopicOperations(core).delete("T"))
+    assert f"delete topic {shared}" in core.changes
+
+
+def test_retry_topic_stays_at_a_deletion_where_the_broker_is_told_so(core: Core) -> None:
+    core.config = core.config.replace(clears_pop_retries=False)
+    core.topics["%RETRY%G_T"] = TopicConfig("%RETRY%G_T")
+    core.offsets.commit("T", "G", 0, 1)
+    asyncio.run(TopicOperations(core).delete("T"))
+    assert core.changes == ["delete topic T", "registered"]
+
+
 def test_deletion_is_left_to_the_master_by_a_slave_that_has_one(core: Core) -> None:
     core.role = SLAVE
     assert asyncio.run(TopicOperations(core).delete("T")) is None

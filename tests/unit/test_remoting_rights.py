@@ -44,6 +44,7 @@ BODIES: Mapping[int, object] = {
         "messageModel": "CLUSTERING",
         "topic": "T",
     },
+    RequestCode.BATCH_ACK_MESSAGE: {"acks": [{"c": "G", "t": "T"}, {"c": "G", "t": "U"}]},
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {
         "topicConfigList": [{"topicName": "T"}, {"topicName": "U"}]
     },

@@ -107,6 +107,7 @@ class SharedTables(ABC):
             queue_count=broker.config.topic_queue_count,
             creates_topics=broker.config.create_topics,
             levels=len(broker.config.store.delay_levels_ms),
+            revive_queues=broker.config.revive_queue_count,
         )
         self._holders = Holders()
         self.unkept = Unkept()

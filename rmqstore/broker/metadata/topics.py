@@ -113,6 +113,8 @@ class SystemTopics:
     creates_topics: bool = True
     levels: int = 18
     """Delay levels, each of which has a queue."""
+    revive_queues: int = 8
+    """Of the topic with the check points of POP."""
     _made: dict[str, TopicConfig] = field(default_factory=dict, init=False, repr=False)
 
     def all(self) -> Mapping[str, TopicConfig]:
@@ -131,7 +133,7 @@ class SystemTopics:
         yield _topic("OFFSET_MOVED_EVENT", 1)
         yield _topic(SCHEDULE_TOPIC, self.levels)
         yield _topic(f"{self.cluster_name}_REPLY_TOPIC", 1)
-        yield _topic(revive_topic(self.cluster_name), 8)
+        yield _topic(revive_topic(self.cluster_name), self.revive_queues)
         yield _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{self.broker_name}", 1, PERM_INHERIT)
         yield _topic(HALF_TOPIC, 1)
         yield _topic(NOTE_TOPIC, 1)

@@ -15,6 +15,7 @@ from rmqstore.remoting.bodies.queue_name import QueueName
 from rmqstore.remoting.bodies.statistics import QueueStats, TopicStats
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import TopicConfig
+from rmqstore.topic_names import RetryKind, pop_retry_topic, popped_from
 
 __all__ = ["TopicChange", "TopicOperations"]
 
@@ -89,10 +90,33 @@ class TopicOperations:
             # mqadmin sends the request to masters and slaves, in any order.
             return None
         self._core.log.info("topic %s is deleted by a request", name)
+        retries = self._retries_of(name)
         spread = await self._core.metadata.delete_topic(name)
+        for retry_topic in retries:
+            await self._core.metadata.delete_topic(retry_topic)
         self._core.traffic.statistics.forget_topic(name)
         await self._core.registered()
         return spread
+
+    def _retries_of(self, name: str) -> list[str]:
+        """Returns the topics of messages that were popped from a topic, and are to be popped again.
+        One that may be of another topic, too, stays."""
+        metadata, found = self._core.metadata, []
+        if not self._core.config.clears_pop_retries:
+            return []
+        for group in metadata.offsets.groups_of(name):
+            for kind in (RetryKind.V1, RetryKind.V2):
+                retry_topic = pop_retry_topic(name, group, kind)
+                if metadata.topic(retry_topic) is None:
+                    continue
+                readings = popped_from(retry_topic, lambda each: metadata.group(each) is not None)
+                if any(topic != name and metadata.topic(topic) for _, topic in readings):
+                    self._core.log.warning(
+                        "%s stays: it may be of another topic than %s", retry_topic, name
+                    )
+                else:
+                    found.append(retry_topic)
+        return found
 
     # -- Questions.
 

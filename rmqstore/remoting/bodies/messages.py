@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Protocol
 
 from rmqstore.compression import decompress
@@ -177,9 +178,19 @@ def _decode(data: memoryview) -> tuple[StoredMessage, int]:
     return message, size
 
 
-def encode_message(message: EncodableMessage, topic: str, queue_id: int) -> bytes:
-    """Return the bytes of a record with another topic, of 127 bytes at most, and queue."""
-    name, text = topic.encode(), message.properties_text.encode("utf-8", "surrogateescape")
+def encode_message(
+    message: EncodableMessage,
+    topic: str,
+    queue_id: int,
+    added: Mapping[str, str] = MappingProxyType({}),
+) -> bytes:
+    """Return the bytes of a record with another topic, of 127 bytes at most, another queue, and
+    *added* properties after its own."""
+    own = message.properties_text
+    if added and own and not own.endswith("\x02"):
+        own += "\x02"
+    own += "".join(f"{key}\x01{value}\x02" for key, value in added.items())
+    name, text = topic.encode(), own.encode("utf-8", "surrogateescape")
     flags = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
     hosts = (_packed(message.born_host), _packed(message.store_host))
     sizes = [len(each) > _IPV4_SIZE for each in hosts]
