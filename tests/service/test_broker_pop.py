@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,38 @@ async def test_messages_of_a_check_point_that_may_be_lost_are_handed_out_again_a
         lost, taken_back, point = records_of(broker)
         assert taken_back.offsets == lost.offsets == (0, 1)
         assert taken_back.pop_time_ms == lost.pop_time_ms < point.pop_time_ms
+
+
+@pytest.mark.parametrize("moment", ["before", "after", "answered"])
+@on_loop
+async def test_no_message_is_lost_where_the_broker_is_killed_during_a_hand_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    root, killed = tmp_path / "a", tmp_path / "killed"
+    async with Broker(broker_config(root)) as broker, RemotingClient() as client:
+        await filled(broker, client, b"0", b"1", b"2")
+        append = broker.store.append
+
+        def killed_at(put: Any, durability: Any = None) -> Any:
+            if moment == "before":
+                shutil.copytree(root, killed)
+            receipt = append(put, durability)
+            if moment == "after":
+                shutil.copytree(root, killed)
+            return receipt
+
+        monkeypatch.setattr(broker.store, "append", killed_at)
+        assert len(await Popper(client, broker).pop(max_messages=2)) == 2
+        if moment == "answered":
+            broker.metadata.offsets.commit("T", "other", 0, 0)
+            await broker.metadata.change_topic(TopicConfig("U"))
+            shutil.copytree(root, killed)
+
+    async with Broker(broker_config(killed)) as broker, RemotingClient() as client:
+        remembered = {each for point in records_of(broker) for each in point.offsets}
+        found = await Popper(client, broker).pop()
+        assert remembered | {each.parsed.offset for each in found} == {0, 1, 2}
+        assert (remembered == {0, 1}) is (moment != "before")
 
 
 @on_loop
