@@ -6,13 +6,19 @@ key is made again at a time: it takes what there is, and the others could take n
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from rmqstore.broker.held_requests import HeldRequests, Round
 from rmqstore.broker.holds import Hold, Holds, Queue
+from rmqstore.broker.operations.message_rules import LIGHT_QUEUES
+from rmqstore.errors import StoreError
 from rmqstore.net.runtime import Runtime
+from rmqstore.store.store import Store
 
 __all__ = ["HeldPops"]
+
+_SCANNED_MAX = 1 << 20
+"""Bytes of the log in which topics are looked for that have grown; after more, any may have."""
 
 
 class HeldPops(HeldRequests):
@@ -21,7 +27,7 @@ class HeldPops(HeldRequests):
     *attempt* makes a pop of a hold again; it answers and returns whether there are more messages,
     or returns None where it found nothing. *give_up* answers a hold whose time has ended, or which
     this broker does not serve any more. *stored* returns how many messages the queues of a hold
-    ever had.
+    ever had. *pairs_of* returns the pairs "TOPIC@GROUP" that a retry topic may be of.
     """
 
     def __init__(
@@ -31,6 +37,7 @@ class HeldPops(HeldRequests):
         attempt: Callable[[Hold], Awaitable[bool | None]],
         give_up: Callable[[Hold], None],
         stored: Callable[[Hold], int],
+        pairs_of: Callable[[str], Iterable[str]],
         holds: Holds,
     ) -> None:
         super().__init__(runtime, holds)
@@ -40,6 +47,7 @@ class HeldPops(HeldRequests):
         self._tasks = runtime.tasks("held pops")
         self._busy: dict[Queue, bool] = {}
         """The keys with a pop that is made again, and whether the next one is to follow."""
+        self._pairs_of = pairs_of
         self._looked: dict[Queue, int] = {}
         """By key, the messages that its queues had when a pop was last made again."""
 
@@ -102,9 +110,12 @@ class HeldPops(HeldRequests):
         if not self.add(again) and hold.connection.is_open:
             self._end(hold)
 
-    def _look(self) -> Round:
+    def _look(self, store: Store, since: int) -> Round:
         is_unread = False
+        grown = self._grown(store, since)
         for key in self._holds.queues():
+            if grown is not None and grown.isdisjoint((key[0], key[0].partition("@")[0])):
+                continue
             hold = self._next(key)
             if hold is None:
                 is_unread = True
@@ -112,6 +123,23 @@ class HeldPops(HeldRequests):
                 self.wake(key)
         self._forget()
         return Round(is_unread)
+
+    def _grown(self, store: Store, since: int) -> set[str] | None:
+        """Returns the topics, and the pairs with retries, that have grown since a physical offset;
+        None where they may be any."""
+        end = store.dispatched_offset
+        if not 0 < end - since <= _SCANNED_MAX:
+            return None
+        grown: set[str] = set()
+        try:
+            for record in store.scan_log(since, end, check_crc=False):
+                if record.topic not in grown:
+                    grown |= {record.topic, *self._pairs_of(record.topic)}
+                if LIGHT_QUEUES in record.properties_text:
+                    return None
+        except StoreError:
+            return None
+        return grown
 
     def _forget(self) -> None:
         """Drops the counts of keys that no pop waits for."""

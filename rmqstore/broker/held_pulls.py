@@ -7,6 +7,7 @@ from collections.abc import Callable
 from rmqstore.broker.held_requests import HeldRequests, Round
 from rmqstore.broker.holds import Hold, Holds, Queue
 from rmqstore.net.runtime import Runtime
+from rmqstore.store.store import Store
 
 __all__ = ["HeldPulls"]
 
@@ -38,7 +39,7 @@ class HeldPulls(HeldRequests):
         for hold in self._holds.all():
             self._try(hold)
 
-    def _look(self) -> Round:
+    def _look(self, store: Store, since: int) -> Round:
         is_unread = is_behind = False
         for hold in self._holds.grown(self._end_of):
             if not hold.connection.is_writable:

@@ -52,8 +52,9 @@ class HeldRequests(ABC):
         return len(self._holds)
 
     @abstractmethod
-    def _look(self) -> Round:
-        """Look at the holds whose queues have grown."""
+    def _look(self, store: Store, since: int) -> Round:
+        """Look at the holds whose queues have grown; the holds were looked at when the queues had
+        the messages before the physical offset *since*."""
 
     @abstractmethod
     def _give_up(self, hold: Hold) -> None:
@@ -117,8 +118,8 @@ class HeldRequests(ABC):
         self._round = None
         if self._watch is None or self._store is None or self._store.closed:
             return
-        self._seen = self._store.dispatched_offset
-        found = self._look()
+        since, self._seen = self._seen, self._store.dispatched_offset
+        found = self._look(self._store, since)
         pause_s = self._holds.queue_count * _LOOK_S
         if found.is_unread:
             pause_s = max(pause_s, _UNREAD_PAUSE_S)

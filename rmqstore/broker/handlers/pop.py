@@ -22,6 +22,7 @@ from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
 from rmqstore.remoting.headers.pop import PopMessageRequestHeader, PopMessageResponseHeader
 from rmqstore.remoting.requests import Call, Handler
+from rmqstore.topic_names import popped_from
 
 __all__ = ["Held", "PopRequests"]
 
@@ -121,6 +122,12 @@ class PopRequests:
         """Return how many messages the queues of a hold ever had."""
         waiting: _Waiting = hold.pull
         return self._operation.mark(waiting.checked).stored
+
+    def pairs_of(self, topic: str) -> list[str]:
+        """Return the pairs "TOPIC@GROUP" that a retry topic may be of, none for another topic."""
+        tables = self._context.metadata
+        pairs = popped_from(topic, lambda group: tables.group(group) is not None)
+        return [f"{origin}@{group}" for group, origin in pairs]
 
     async def attempt(self, hold: Hold) -> bool | None:
         """Make the pop of a hold again and answer it; return whether there are more messages, None

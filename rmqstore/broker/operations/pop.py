@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import struct
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -230,10 +230,15 @@ class PopOperation:
 
     def mark(self, checked: CheckedPop) -> Mark:
         """Return what a pop sees that begins now."""
-        view = self._view()
-        bounds = (view.bounds(*place) for place in self._every_queue(checked))
-        stored = sum(found[1] for found in bounds if found is not None)
+        topic, queue = checked.topic, checked.pop.queue
+        stored = self._stored(topic.name, range(topic.read_queue_count) if queue < 0 else (queue,))
+        for retries in pop_retry_topics(self._core, topic.name, checked.group.name):
+            stored += self._stored(retries.name, range(retries.read_queue_count))
         return Mark(stored, self._locks.releases)
+
+    def _stored(self, topic: str, queues: Iterable[int]) -> int:
+        bounds = self._view().bounds
+        return sum([found[1] for queue in queues if (found := bounds(topic, queue)) is not None])
 
     async def pop(self, checked: CheckedPop) -> PopResult:
         """Hand out messages; return those that are remembered. Raises PutError where none is,
@@ -254,11 +259,6 @@ class PopOperation:
         names = checked.topic.name, checked.group.name
         core.traffic.pulled(*names, result.message_count, size_bytes)
         return result
-
-    def _every_queue(self, checked: CheckedPop) -> Iterator[tuple[str, int]]:
-        """Yields the queues of a pop: those of retries, and its own."""
-        yield from self._retry_queues(checked)
-        yield from self._own_queues(checked)
 
     def _retry_queues(self, checked: CheckedPop) -> Iterator[tuple[str, int]]:
         for topic in pop_retry_topics(self._core, checked.topic.name, checked.group.name):

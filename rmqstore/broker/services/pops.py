@@ -34,6 +34,7 @@ class Pops(Service):
             attempt=self._pops.attempt,
             give_up=self._pops.give_up,
             stored=self._pops.stored,
+            pairs_of=self._pops.pairs_of,
             holds=Holds(
                 holds_max=config.waiting_pops_max,
                 holds_max_of_queue=config.waiting_pops_max_each,
