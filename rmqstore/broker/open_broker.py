@@ -47,6 +47,7 @@ from rmqstore.broker.services.clients import Clients
 from rmqstore.broker.services.delays import DelayedMessages
 from rmqstore.broker.services.locks import QueueLocks
 from rmqstore.broker.services.metadata import MetadataCopies
+from rmqstore.broker.services.pop_orders import PopOrders
 from rmqstore.broker.services.pops import Pops
 from rmqstore.broker.services.pulls import Pulls
 from rmqstore.broker.services.services import Services
@@ -142,6 +143,8 @@ class OpenBroker:
         self._copies = MetadataCopies(self)
         delays = DelayedMessages(self)
         self._timers = TimerMessages(self, parts.timer_index, delays.progress)
+        self.pop_orders = PopOrders(self)
+        """What orderly consumers have popped."""
         waiting = WaitingPlaces(self, self._timers)
         self.services = Services(
             self,
@@ -156,6 +159,7 @@ class OpenBroker:
                 self._timers,
                 TransactionEnds(self, self.clients.table, waiting),
                 Pops(self, waiting),
+                self.pop_orders,
                 TrafficSamples(self),
             ],
             on_begun=self.registration_due,

@@ -66,7 +66,7 @@ LAYERS = {
 PURE = re.compile(
     r"rmqstore\.epochs|rmqstore\.filters(\..+)?|rmqstore\.replication\.(protocol|group)(\..+)?"
     r"|rmqstore\.controller(\.(?!server|notices|engines)\w+)?"
-    r"|rmqstore\.broker\.(assignments|clients|holds|pop_locks|pop_records|registration)"
+    r"|rmqstore\.broker\.(assignments|clients|holds|pop_locks|pop_orders|pop_records|registration)"
     r"|rmqstore\.broker\.(metrics|nameserver_calls|traffic)"
     r"|rmqstore\.broker\.membership\.(controller_calls|identity|leader_search|master_places|orders|roles)"
     r"|rmqstore\.broker\.services\.plan"

@@ -34,6 +34,7 @@ from rmqstore.store.metadata import (
     TopicConfig,
     TopicTable,
 )
+from rmqstore.store.metadata.orders import OrderState, OrderTable
 from tests.service.remoting_peers import on_loop
 from tests.support.brokers import SMALL_FILES, broker_config
 from tests.support.waiting import until
@@ -424,3 +425,19 @@ async def test_topic_with_more_queues_than_a_store_has_is_said_and_asked_for_aga
         assert slave.metadata.tables.topics["T0"].write_queue_count == 4
         following.cancel()
         await asyncio.wait([following])
+
+
+@on_loop
+async def test_orderly_pops_are_copied_and_kept(tmp_path: Path) -> None:
+    def states(broker: Broker) -> OrderTable:
+        return broker.open.pop_orders.states.whole()
+
+    state = OrderState(popped_ms=7, invisible_ms=60_000, offsets=(3, 4), used_ms=7)
+    async with master_and_slave(tmp_path) as (master, slave):
+        orders = master.open.pop_orders.states
+        orders.set("T", "g", 0, state)
+        await until(lambda: states(slave) == states(master), "a slave that joins has it")
+        orders.set("T", "g", 1, state)
+        await until(lambda: states(slave) == states(master), "the slave has the change")
+    for name in ("master", "slave"):
+        assert OrderTable.load(tmp_path / name).states == {"T@g": {0: state, 1: state}}

@@ -24,6 +24,7 @@ from rmqstore.store.metadata import (
     TopicConfig,
     TopicTable,
 )
+from rmqstore.store.metadata.orders import OrderTable
 from rmqstore.store.metadata.table import Table
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata"
@@ -99,6 +100,29 @@ def test_groups_of_java_brokers_have_their_policies_and_forbidden_topics(release
     assert RequestModes.from_json(golden(release, "messageRequestMode.json")).modes == {
         "GroupsA": {"ga": RequestMode("GroupsA", "ga", "POP", 2)}
     }
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_orderly_pops_of_java_brokers_are_read_and_written_as_5_3_does(release: str) -> None:
+    text = golden(release, OrderTable.FILE_NAME)
+    table = OrderTable.from_json(text)
+    first, second = (table.states["PopOrder@go"][queue] for queue in (0, 1))
+    assert (first.offsets, first.acknowledged, first.attempt_id) == ((0, 1, 2), 1, "attempt-1")
+    assert (first.invisible_ms, first.counts, first.visible_ms) == (60_000, None, None)
+    assert (second.offsets, list(second.visible_ms or {})) == ((0, 1), [1])
+    assert OrderTable.from_json(table.to_json()) == table
+    assert OrderTable.from_json(table.to_body().decode()) == table
+    if release == "5.3.3":
+        assert table.to_json() == text
+
+
+def test_orderly_pop_with_every_member_is_written_as_rocketmq_does() -> None:
+    text = (
+        '{\n\t"table":{\n\t\t"T@g":{3:{\n\t\t\t\t"a":"x",\n\t\t\t\t"cm":-9223372036854775807,'
+        '\n\t\t\t\t"i":5000,\n\t\t\t\t"l":9,\n\t\t\t\t"o":[],\n\t\t\t\t"oc":{0:1,1:1\n\t\t\t\t},'
+        '\n\t\t\t\t"ot":{},\n\t\t\t\t"popTime":7\n\t\t\t}\n\t\t}\n\t}\n}'
+    )
+    assert OrderTable.from_json(text).to_json() == text
 
 
 def test_unknown_members_of_a_group_survive_a_save() -> None:

@@ -526,7 +526,11 @@ class SharedTables(ABC):
                 code=ResponseCode.SYSTEM_ERROR,
             )
         changes_id = self._changes_id
-        if poll.changes_id != changes_id or not log.floor <= poll.since <= log.sequence:
+        if poll.changes_id != changes_id:
+            answer = self._whole()
+            self.tables.note_all()
+            return answer
+        if not log.floor <= poll.since <= log.sequence:
             return self._whole()
 
         began_ms = self._broker.now_ms()

@@ -50,8 +50,8 @@ class SharedTable(ABC):
     version_name: ClassVar[str] = ""
     """The name of its version in a change; "" for a table without one."""
     file_type: ClassVar[type[Table]]
-    code: ClassVar[RequestCode]
-    """The request for the whole table."""
+    code: ClassVar[RequestCode | None]
+    """The request for the whole table. None: a slave that joins gets every entry as a change."""
     may_lack: ClassVar[bool] = False
     """Whether a master of RocketMQ may be without the table."""
 
@@ -95,6 +95,9 @@ class SharedTable(ABC):
     @abstractmethod
     def lead(self) -> None:
         """Begin as the table of a new master, whose epoch the next versions have."""
+
+    def note_all(self) -> None:  # noqa: B027
+        """Note every entry as changed; a table with a request for the whole needs it not."""
 
     @abstractmethod
     def value_of(self, entry: Entry) -> Any:

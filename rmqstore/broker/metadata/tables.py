@@ -165,6 +165,11 @@ class Tables:
             if table.version_name:
                 table.take_version(versions[table.version_name])
 
+    def note_all(self) -> None:
+        """Note the entries of the tables that no request returns whole as changed."""
+        for table in self.all:
+            table.note_all()
+
     def value_of(self, entry: Entry) -> Any:
         """Return the JSON value of an entry, None for one that is not there."""
         return self._by_kind[entry.table].value_of(entry)

@@ -95,6 +95,8 @@ async def take_tables(
     has_forbidden = False
     found: dict[str, Any] = {}
     for table in tables:
+        if table.code is None:
+            continue
         if table.code == RequestCode.GET_ALL_TOPIC_CONFIG:
             found[table.name] = await _all_topics(call)
         elif table.code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:

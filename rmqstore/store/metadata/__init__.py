@@ -11,6 +11,8 @@ subscriptionGroup.json
 messageRequestMode.json
                       messageRequestModeMap {topic: {group: {...}}}
 consumerFilter.json   filterDataByTopic {topic: {groupFilterData {group: {...}}, topic}}
+consumerOrderInfo.json
+                      table {"topic@group": {queue: {...}}}
 
 They are read as RocketMQ 5.3 (fastjson) and 5.5 (fastjson2) write them: numeric keys without
 quotes, and `$ref` objects where one value occurs twice. They are written as 5.3 does, which both
