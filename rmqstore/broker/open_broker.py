@@ -158,7 +158,7 @@ class OpenBroker:
                 delays,
                 self._timers,
                 TransactionEnds(self, self.clients.table, waiting),
-                Pops(self, waiting),
+                Pops(self, waiting, self.pop_orders.states),
                 self.pop_orders,
                 TrafficSamples(self),
             ],

@@ -331,7 +331,6 @@ REFUSED = [
     ({"topic": "none"}, ResponseCode.TOPIC_NOT_EXIST, "none"),
     ({"queue_id": 1}, ResponseCode.INVALID_PARAMETER, "queueId"),
     ({"born_ms": 1, "poll_ms": 1000}, ResponseCode.POLLING_TIMEOUT, "timeout too much"),
-    ({"is_orderly": True}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "orderly"),
     ({"expression": "a ||", "expression_type": "SQL92"}, ResponseCode.SYSTEM_ERROR, "SQL92"),
 ]
 

@@ -185,7 +185,6 @@ WRONG = [
     (lambda text: text.replace(" 0 broker-a ", " 1 broker-a "), {"topic": "T"}, 29, "not of"),
     (lambda text: text[:-1] + "1", {"offset": 0}, 29, "is not of message 0"),
     (lambda text: text.replace(" 60000 0 ", " 60000 8 "), {}, 29, "revive queue 8"),
-    (lambda text: text.replace(" 60000 0 ", " 60000 999 "), {}, 3, "orderly"),
     (lambda text: text, {"topic": "none"}, ResponseCode.TOPIC_NOT_EXIST, "none"),
     (lambda text: text, {"queue_id": 5}, ResponseCode.MESSAGE_ILLEGAL, "queueId[5]"),
     (lambda text: text, {"queue_id": -1}, ResponseCode.MESSAGE_ILLEGAL, "queueId[-1]"),

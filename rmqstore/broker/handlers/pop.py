@@ -14,6 +14,7 @@ from rmqstore.broker.handlers.send import put_failure
 from rmqstore.broker.holds import Hold, Queue
 from rmqstore.broker.operations.filters import TAG
 from rmqstore.broker.operations.pop import CheckedPop, Pop, PopOperation, PopResult
+from rmqstore.broker.operations.pop_orders import OrderlyPops
 from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.errors import PutError, RequestRefused, StoreError
 from rmqstore.message import GetStatus
@@ -61,9 +62,9 @@ class Held(Protocol):
 class PopRequests:
     """The handler of pops, which may be held."""
 
-    def __init__(self, context: Context, waiting: WaitingPlaces) -> None:
+    def __init__(self, context: Context, waiting: WaitingPlaces, orders: OrderlyPops) -> None:
         self._context = context
-        self._operation = PopOperation(context, waiting, on_released=self._released)
+        self._operation = PopOperation(context, waiting, orders, on_released=self._released)
         self.held: Held | None = None
         """What holds pops, by `attempt`, `give_up` and `stored`; without it none is held."""
 
@@ -147,9 +148,16 @@ class PopRequests:
     def give_up(self, hold: Hold) -> None:
         """Answer a hold whose time has ended."""
         waiting: _Waiting = hold.pull
-        result = PopResult(self._context.wall_ms(), 0)
+        revive_queue = ORDERLY_QUEUE if waiting.checked.pop.is_orderly else 0
+        result = PopResult(self._context.wall_ms(), revive_queue)
         code = ResponseCode.POLLING_TIMEOUT
         hold.connection.send(_empty(waiting.request, waiting.checked, result, code))
+
+    def free(self, topic: str, group: str, queue: int) -> None:
+        """Make pops again that wait for a queue which orderly consumers may pop again."""
+        if self.held is not None:
+            for number in (-1, queue):
+                self.held.wake((f"{topic}@{group}", number))
 
     def _released(self, topic: str, group: str) -> None:
         config = self._context.metadata.topic(topic)
@@ -168,6 +176,7 @@ def _pop_of(header: PopMessageRequestHeader) -> Pop:
         expression_type=header.expression_type or TAG,
         expression=header.expression,
         is_orderly=header.is_orderly,
+        attempt_id=header.attempt_id,
     )
 
 
@@ -189,10 +198,11 @@ def _fields(checked: CheckedPop, result: PopResult) -> dict[str, str]:
     return PopMessageResponseHeader(
         pop_time_ms=result.pop_time_ms,
         invisible_ms=checked.pop.invisible_ms,
-        revive_queue=ORDERLY_QUEUE if checked.pop.is_orderly else result.revive_queue,
+        revive_queue=result.revive_queue,
         rest_count=result.rest_count,
         starts=starts_text(result.queues),
         offsets=offsets_text(result.queues),
+        order_counts=";".join(result.order_counts) if checked.pop.is_orderly else None,
     ).to_fields()
 
 

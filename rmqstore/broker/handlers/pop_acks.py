@@ -9,6 +9,7 @@ from typing import Any
 from rmqstore.broker.context import Context
 from rmqstore.broker.handlers.send import put_failure
 from rmqstore.broker.operations.pop_acks import Acked, PopAckOperation
+from rmqstore.broker.operations.pop_orders import OrderlyPops
 from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.broker.serving import refuse_light_topic
 from rmqstore.errors import PutError
@@ -30,9 +31,9 @@ __all__ = ["PopAckRequests"]
 class PopAckRequests:
     """The handlers of acknowledgements."""
 
-    def __init__(self, context: Context, waiting: WaitingPlaces) -> None:
+    def __init__(self, context: Context, waiting: WaitingPlaces, orders: OrderlyPops) -> None:
         self._context = context
-        self._operation = PopAckOperation(context, waiting)
+        self._operation = PopAckOperation(context, waiting, orders)
 
     def handlers(self) -> dict[int, Handler]:
         """Return every handler by request code."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from rmqstore.broker.operations.core import Core, ViewOf, refuse_other_than_master
 from rmqstore.broker.operations.filters import ALL, TAG, Filter, filter_of
+from rmqstore.broker.operations.pop_orders import OrderlyPops
 from rmqstore.broker.operations.pop_puts import PopPuts
 from rmqstore.broker.operations.queue_reads import (
     BYTES_MAX,
@@ -31,7 +32,7 @@ from rmqstore.errors import PutError, RequestRefused, StoreError
 from rmqstore.message import Durability, GetStatus
 from rmqstore.permissions import PERM_READ
 from rmqstore.remoting.bodies.messages import encode_message
-from rmqstore.remoting.bodies.receipts import PoppedQueue, ReceiptHandle
+from rmqstore.remoting.bodies.receipts import ORDERLY_QUEUE, PoppedQueue, ReceiptHandle
 from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 from rmqstore.topic_names import LIGHT_PREFIX, RetryKind, pop_retry_topic, retry_kind
@@ -74,6 +75,9 @@ class Pop:
     expression_type: str = TAG
     expression: str | None = None
     is_orderly: bool = False
+    """Whether the group gets no further message of a queue until these are acknowledged."""
+    attempt_id: str | None = None
+    """Of an orderly pop: a repetition with the same id gets the same messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class PopResult:
     """Messages that may be popped at once."""
     queues: list[PoppedQueue] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
+    order_counts: list[str] = field(default_factory=list)
+    """Of an orderly pop: how often messages were popped before, see `count_texts`."""
 
     @property
     def message_count(self) -> int:
@@ -109,7 +115,8 @@ class Mark(NamedTuple):
     stored: int
     """Messages that the queues of the pop ever had."""
     releases: int
-    """Locks that were released after another pop was turned away."""
+    """Locks that were released after another pop was turned away, and notices of queues that
+    orderly consumers may pop again."""
 
 
 class _Taken(NamedTuple):
@@ -139,6 +146,7 @@ class PopOperation:
         self,
         core: Core,
         waiting: WaitingPlaces,
+        orders: OrderlyPops,
         *,
         on_released: Callable[[str, str], None] = lambda topic, group: None,
     ) -> None:
@@ -148,6 +156,7 @@ class PopOperation:
         self._view = ViewOf(core)
         self._reads = QueueReads(core)
         self._puts = PopPuts(core, waiting)
+        self._orders = orders
         self._locks = PopLocks()
         self._numbers = itertools.count()
         self._not_before_ms = 0
@@ -173,11 +182,6 @@ class PopOperation:
             )
         if not group.consume_enabled:
             raise _forbidden(f"subscription group no permission, {group.name}")
-        if pop.is_orderly:
-            raise RequestRefused(
-                "orderly POP is not served by this broker; pop without order, or pull",
-                code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            )
         allows_sql = core.config.sql_filters
         wanted = ALL
         if pop.expression:
@@ -234,7 +238,7 @@ class PopOperation:
         stored = self._stored(topic.name, range(topic.read_queue_count) if queue < 0 else (queue,))
         for retries in pop_retry_topics(self._core, topic.name, checked.group.name):
             stored += self._stored(retries.name, range(retries.read_queue_count))
-        return Mark(stored, self._locks.releases)
+        return Mark(stored, self._locks.releases + self._orders.notices)
 
     def _stored(self, topic: str, queues: Iterable[int]) -> int:
         bounds = self._view().bounds
@@ -246,6 +250,8 @@ class PopOperation:
         core = self._core
         refuse_other_than_master(core.role)
         revive_queue = next(self._numbers) % core.config.revive_queue_count
+        if checked.pop.is_orderly:
+            revive_queue = ORDERLY_QUEUE
         pop_time_ms = max(core.runtime.wall_ms(), self._not_before_ms)
         result = PopResult(pop_time_ms, revive_queue)
         taken: list[_Taken] = []
@@ -261,6 +267,8 @@ class PopOperation:
         return result
 
     def _retry_queues(self, checked: CheckedPop) -> Iterator[tuple[str, int]]:
+        if checked.pop.is_orderly:
+            return  # Messages that come again stay in their place.
         for topic in pop_retry_topics(self._core, checked.topic.name, checked.group.name):
             yield from _rotated(topic)
 
@@ -314,6 +322,8 @@ class PopOperation:
         """Reads a locked queue; passes what the group does not want."""
         offsets, group = self._core.metadata.offsets, checked.group.name
         start = self._start_of(checked, topic, queue)
+        if self._is_blocked(checked, topic, queue):
+            return None
         found: Found | None = None
         for turn in range(TURNS_MAX):
             if turn:
@@ -335,6 +345,9 @@ class PopOperation:
         result.rest_count += max(end - max(next_offset, start), 0)
         if status is not GetStatus.FOUND:
             return None
+        if checked.pop.is_orderly and offsets.query(topic, group, queue) != start:
+            # A message was acknowledged during the read.
+            return await self._take(checked, result, topic, queue, messages_max, bytes_max)
         popped = PoppedQueue(topic, queue, start, self._offsets_of(topic, queue, start, found))
         return _Taken(popped, next_offset, records)
 
@@ -351,13 +364,21 @@ class PopOperation:
         offset from then on."""
         offsets, group = self._core.metadata.offsets, checked.group.name
         start = offsets.take_reset(topic, group, queue)
-        if start is None:
+        if start is not None:
+            self._orders.reset(topic, group, queue)
+        else:
             start = offsets.query(topic, group, queue)
             if start is not None:
                 return start
             start = self._begin_of(checked, topic, queue)
         offsets.commit(topic, group, queue, start)
         return start
+
+    def _is_blocked(self, checked: CheckedPop, topic: str, queue: int) -> bool:
+        pop = checked.pop
+        return pop.is_orderly and self._orders.is_blocked(
+            topic, pop.group, queue, attempt_id=pop.attempt_id, invisible_ms=pop.invisible_ms
+        )
 
     def _begin_of(self, checked: CheckedPop, topic: str, queue: int) -> int:
         start, end = self._view().bounds(topic, queue) or (0, 0)
@@ -399,6 +420,17 @@ class PopOperation:
         """Hands out the messages of a queue once their check point is durable; returns why it is
         not."""
         popped, offsets = taken.queue, self._core.metadata.offsets
+        if checked.pop.is_orderly:
+            result.order_counts += self._orders.popped(
+                checked.group.name,
+                popped,
+                popped_ms=result.pop_time_ms,
+                invisible_ms=checked.pop.invisible_ms,
+                attempt_id=checked.pop.attempt_id,
+            )
+            result.queues.append(popped)
+            result.records.append(taken.records)
+            return None
         point = PopCheckPoint(
             topic=popped.topic,
             queue=popped.queue,

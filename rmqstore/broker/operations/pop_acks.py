@@ -13,6 +13,7 @@ from typing import Any
 
 from rmqstore._native.core import Receipt
 from rmqstore.broker.operations.core import Core, ViewOf, refuse_other_than_master
+from rmqstore.broker.operations.pop_orders import OrderlyPops
 from rmqstore.broker.operations.pop_puts import PopPuts
 from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.broker.pop_records import PopAck, PopCheckPoint
@@ -51,8 +52,9 @@ class ChangedTime:
 class PopAckOperation:
     """Stores the acknowledgements of consumers."""
 
-    def __init__(self, core: Core, waiting: WaitingPlaces) -> None:
+    def __init__(self, core: Core, waiting: WaitingPlaces, orders: OrderlyPops) -> None:
         self._core = core
+        self._orders = orders
         self._view = ViewOf(core)
         self._puts = PopPuts(core, waiting)
 
@@ -69,6 +71,9 @@ class PopAckOperation:
                 code=ResponseCode.NO_MESSAGE,
             )
         self._refuse_handle(acked)
+        if acked.handle.is_orderly:
+            self._pass(acked)
+            return None
         found = self._put(acked)
         return None if isinstance(found, Receipt) else _awaited(found)
 
@@ -82,7 +87,16 @@ class PopAckOperation:
         known = [each for acked in every if (each := self._known(acked)) is not None]
         for each in known:
             self._refuse_handle(each)
-        await _stored([partial(self._put, each, is_batch=True) for each in known])
+        for each in known:
+            if each.handle.is_orderly:
+                self._pass(each)
+        await _stored(
+            [
+                partial(self._put, each, is_batch=True)
+                for each in known
+                if not each.handle.is_orderly
+            ]
+        )
 
     async def change_time(
         self, acked: Acked, invisible_ms: int, *, is_suspended: bool = False
@@ -103,6 +117,10 @@ class PopAckOperation:
         longest_ms = core.config.timer_delay_max_s * 1000
         if not 0 <= invisible_ms <= longest_ms:
             raise _invalid(f"invisibleTime is {invisible_ms}; give 0 to {longest_ms} ms")
+        if acked.handle.is_orderly:
+            place = acked.topic, acked.group, acked.queue, offset
+            hidden_ms = self._orders.change_time(*place, acked.handle, ms=invisible_ms)
+            return ChangedTime(acked.handle.pop_time_ms, hidden_ms, ORDERLY_QUEUE)
 
         point = PopCheckPoint(
             topic=acked.topic,
@@ -158,11 +176,6 @@ class PopAckOperation:
     def _refuse_handle(self, acked: Acked) -> None:
         """Refuses a receipt handle that no message of the queue can have."""
         config, handle = self._core.config, acked.handle
-        if handle.is_orderly:
-            raise RequestRefused(
-                f"revive queue {ORDERLY_QUEUE}: orderly POP is not served by this broker",
-                code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            )
         if handle.broker_name != config.name:
             raise _invalid(
                 f"the receipt handle is of broker {handle.broker_name[:80]!r}, this is "
@@ -174,7 +187,7 @@ class PopAckOperation:
                 f"the receipt handle {str(handle)[:200]!r} is not of message {acked.offsets[0]} of "
                 f"queue {acked.queue} of topic {acked.topic}"
             )
-        if not 0 <= handle.revive_queue < self._puts.queue_count:
+        if not handle.is_orderly and not 0 <= handle.revive_queue < self._puts.queue_count:
             raise _invalid(
                 f"the receipt handle names revive queue {handle.revive_queue}; there are "
                 f"{self._puts.queue_count} (reviveQueueNum)"
@@ -185,6 +198,11 @@ class PopAckOperation:
                 f"the receipt handle ends at {handle.revive_ms}, later than any message that is "
                 f"popped now, which is {latest_ms}"
             )
+
+    def _pass(self, acked: Acked) -> None:
+        """Acknowledges messages that were popped in order."""
+        for offset in acked.offsets:
+            self._orders.acknowledge(acked.topic, acked.group, acked.queue, offset, acked.handle)
 
     def _put(self, acked: Acked, *, is_batch: bool = False) -> _Found:
         handle = acked.handle

@@ -10,6 +10,8 @@ from rmqstore.broker.handlers.pop_acks import PopAckRequests
 from rmqstore.broker.held_pops import HeldPops
 from rmqstore.broker.holds import Holds
 from rmqstore.broker.membership.roles import Role, Standing
+from rmqstore.broker.metadata.shared_orders import SharedOrders
+from rmqstore.broker.operations.pop_orders import OrderlyPops
 from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.broker.services.service import Service
 from rmqstore.net.metrics import Family, gauge
@@ -24,10 +26,11 @@ class Pops(Service):
     name = "held pops"
     standings = frozenset({Standing.LEADING})
 
-    def __init__(self, context: Context, waiting: WaitingPlaces) -> None:
+    def __init__(self, context: Context, waiting: WaitingPlaces, states: SharedOrders) -> None:
         self._context = context
-        self._pops = PopRequests(context, waiting)
-        self._acks = PopAckRequests(context, waiting)
+        self._orders = OrderlyPops(context, states, on_free=self._free)
+        self._pops = PopRequests(context, waiting, self._orders)
+        self._acks = PopAckRequests(context, waiting, self._orders)
         config = context.config
         self.held = self._pops.held = HeldPops(
             context.runtime,
@@ -47,9 +50,14 @@ class Pops(Service):
 
     async def start(self, role: Role) -> None:
         self.held.start(self._context.store.store)
+        self._orders.start()
 
     async def stop(self) -> None:
+        self._orders.stop()
         await self.held.close()
+
+    def _free(self, topic: str, group: str, queue: int) -> None:
+        self._pops.free(topic, group, queue)
 
     def handlers(self) -> Mapping[int, Handler]:
         return {**self._pops.handlers(), **self._acks.handlers()}
