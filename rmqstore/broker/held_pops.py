@@ -70,6 +70,10 @@ class HeldPops(HeldRequests):
             self.wake(hold.queue)
         return True
 
+    def count(self, key: Queue) -> int:
+        """Return the number of pops of a key."""
+        return self._holds.count(key)
+
     def wake_all(self, name: str, queue_count: int) -> None:
         """Make pops of "TOPIC@GROUP" again, for any queue and for each."""
         for number in range(-1, queue_count):

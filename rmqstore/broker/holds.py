@@ -114,6 +114,10 @@ class Holds:
                 if hold.offset < end and not hold.is_over:
                     yield hold
 
+    def count(self, queue: Queue) -> int:
+        """Return the number of requests that wait for a queue."""
+        return len(self._by_queue.get(queue, ()))
+
     def queues(self) -> tuple[Queue, ...]:
         """Return the queues that requests wait for."""
         return tuple(self._by_queue)

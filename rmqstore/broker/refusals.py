@@ -12,10 +12,7 @@ from rmqstore.remoting.codes import RequestCode
 __all__ = ["CLIENT_SERVICES", "COMMANDS"]
 
 CLIENT_SERVICES: Mapping[int, str] = {
-    RequestCode.PEEK_MESSAGE: "POP consumption; pull instead",
-    RequestCode.NOTIFICATION: "POP consumption",
-    RequestCode.POLLING_INFO: "POP consumption",
-    RequestCode.POP_ROLLBACK: "POP consumption",
+    RequestCode.POP_ROLLBACK: "records of POP in RocksDB; they are in the log",
     RequestCode.POP_LITE_MESSAGE: "light topics",
     RequestCode.LITE_SUBSCRIPTION_CTL: "light topics",
     RequestCode.ACK_LITE_MESSAGE: "light topics",

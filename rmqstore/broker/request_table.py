@@ -34,6 +34,9 @@ from rmqstore.remoting.headers.clients import (
 from rmqstore.remoting.headers.pop import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
+    NotificationRequestHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
     PopMessageRequestHeader,
 )
 from rmqstore.remoting.headers.pull import PullMessageRequestHeader
@@ -221,6 +224,24 @@ ROWS = table(
             ChangeInvisibleTimeRequestHeader,
             standing=_SERVING,
             rights=_PULL,
+        ),
+        Row(
+            RequestCode.NOTIFICATION,
+            NotificationRequestHeader,
+            standing=_SERVING,
+            rights=_PULL,
+        ),
+        Row(
+            RequestCode.PEEK_MESSAGE,
+            PeekMessageRequestHeader,
+            standing=_SERVING,
+            rights=_PULL,
+        ),
+        Row(
+            RequestCode.POLLING_INFO,
+            PollingInfoRequestHeader,
+            standing=_SERVING,
+            rights=(on_topic(_GET), on_group(_GET, field="consumer_group")),
         ),
     ),
     family(

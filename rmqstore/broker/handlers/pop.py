@@ -25,7 +25,7 @@ from rmqstore.remoting.headers.pop import PopMessageRequestHeader, PopMessageRes
 from rmqstore.remoting.requests import Call, Handler
 from rmqstore.topic_names import popped_from
 
-__all__ = ["Held", "PopRequests"]
+__all__ = ["Held", "PopRequests", "key_of", "wait_ms"]
 
 _POLL_MS_MAX = 10 * 60 * 1000
 _LATE_MS = 500
@@ -52,6 +52,9 @@ class Held(Protocol):
     def hold(self, hold: Hold, *, is_late: bool) -> bool:
         """Hold a pop; return False where too many wait already."""
 
+    def count(self, key: Queue) -> int:
+        """Return the number of pops of a key."""
+
     def wake(self, key: Queue) -> None:
         """Make a pop of a key again."""
 
@@ -64,7 +67,8 @@ class PopRequests:
 
     def __init__(self, context: Context, waiting: WaitingPlaces, orders: OrderlyPops) -> None:
         self._context = context
-        self._operation = PopOperation(context, waiting, orders, on_released=self._released)
+        self.operation = PopOperation(context, waiting, orders, on_released=self._released)
+        """What hands out messages."""
         self.held: Held | None = None
         """What holds pops, by `attempt`, `give_up` and `stored`; without it none is held."""
 
@@ -74,29 +78,31 @@ class PopRequests:
 
     async def _pop(self, call: _Call) -> Frame | None:
         self._refuse_late(call.header)
-        checked = await self._operation.check(_pop_of(call.header))
-        mark = self._operation.mark(checked)
+        checked = await self.operation.check(_pop_of(call.header))
+        mark = self.operation.mark(checked)
         try:
-            result = await self._operation.pop(checked)
+            result = await self.operation.pop(checked)
         except PutError as error:
             return put_failure(call.request, error)
         if result.queues:
             if result.rest_count and self.held is not None:
-                self.held.wake(_key_of(checked))
+                self.held.wake(key_of(checked))
             return _found(call.request, checked, result)
 
+        header, wall_ms = call.header, self._context.wall_ms()
+        left_ms = wait_ms(header.born_ms, header.poll_ms, wall_ms)
         hold = Hold(
-            _key_of(checked),
+            key_of(checked),
             mark.stored,
-            self._context.now_ms() + self._poll_ms(call.header) - _EARLY_MS,
+            self._context.now_ms() + left_ms,
             call.peer,
             _Waiting(call.request, checked),
         )
-        if self.held is None or hold.deadline_ms <= self._context.now_ms():
+        if self.held is None or left_ms <= 0:
             return _empty(call.request, checked, result, ResponseCode.POLLING_TIMEOUT)
         if call.request.is_one_way:
             return None
-        is_late = self._operation.mark(checked) != mark
+        is_late = self.operation.mark(checked) != mark
         if not self.held.hold(hold, is_late=is_late):
             return _empty(call.request, checked, result, ResponseCode.POLLING_FULL)
         return None
@@ -110,19 +116,12 @@ class PopRequests:
                 code=ResponseCode.POLLING_TIMEOUT,
             )
 
-    def _poll_ms(self, header: PopMessageRequestHeader) -> int:
-        """Returns how long a pop waits from now on: its consumer counts from its birth."""
-        poll_ms = header.poll_ms
-        if header.born_ms:
-            poll_ms = min(header.born_ms + poll_ms - self._context.wall_ms(), poll_ms)
-        return min(poll_ms, _POLL_MS_MAX)
-
     # -- Holding.
 
     def stored(self, hold: Hold) -> int:
         """Return how many messages the queues of a hold ever had."""
         waiting: _Waiting = hold.pull
-        return self._operation.mark(waiting.checked).stored
+        return self.operation.mark(waiting.checked).stored
 
     def pairs_of(self, topic: str) -> list[str]:
         """Return the pairs "TOPIC@GROUP" that a retry topic may be of, none for another topic."""
@@ -135,8 +134,8 @@ class PopRequests:
         where there is none, and no answer."""
         waiting: _Waiting = hold.pull
         try:
-            checked = await self._operation.check(waiting.checked.pop)
-            result = await self._operation.pop(checked)
+            checked = await self.operation.check(waiting.checked.pop)
+            result = await self.operation.pop(checked)
         except StoreError as error:
             hold.connection.send(_refusal(waiting.request, error))
             return False
@@ -153,16 +152,21 @@ class PopRequests:
         code = ResponseCode.POLLING_TIMEOUT
         hold.connection.send(_empty(waiting.request, waiting.checked, result, code))
 
-    def free(self, topic: str, group: str, queue: int) -> None:
-        """Make pops again that wait for a queue which orderly consumers may pop again."""
-        if self.held is not None:
-            for number in (-1, queue):
-                self.held.wake((f"{topic}@{group}", number))
+    def waiting_count(self, checked: CheckedPop) -> int:
+        """Return how many pops wait for the same as this one."""
+        return 0 if self.held is None else self.held.count(key_of(checked))
 
     def _released(self, topic: str, group: str) -> None:
         config = self._context.metadata.topic(topic)
         if self.held is not None and config is not None:
             self.held.wake_all(f"{topic}@{group}", config.read_queue_count)
+
+
+def wait_ms(born_ms: int, poll_ms: int, wall_ms: int) -> int:
+    """Return how long a request waits from now on: its consumer counts from its birth."""
+    if born_ms:
+        poll_ms = min(born_ms + poll_ms - wall_ms, poll_ms)
+    return min(poll_ms, _POLL_MS_MAX) - _EARLY_MS
 
 
 def _pop_of(header: PopMessageRequestHeader) -> Pop:
@@ -180,7 +184,8 @@ def _pop_of(header: PopMessageRequestHeader) -> Pop:
     )
 
 
-def _key_of(checked: CheckedPop) -> Queue:
+def key_of(checked: CheckedPop) -> Queue:
+    """Return what a pop is held by."""
     pop = checked.pop
     return f"{pop.topic}@{pop.group}", max(pop.queue, -1)
 

@@ -37,9 +37,18 @@ from rmqstore.remoting.codes import ResponseCode
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 from rmqstore.topic_names import LIGHT_PREFIX, RetryKind, pop_retry_topic, retry_kind
 
-__all__ = ["CheckedPop", "Mark", "Pop", "PopOperation", "PopResult", "pop_retry_topics"]
+__all__ = [
+    "MESSAGES_MAX",
+    "CheckedPop",
+    "Mark",
+    "Pop",
+    "PopOperation",
+    "PopResult",
+    "pop_retry_topics",
+]
 
-_MESSAGES_MAX = 32
+MESSAGES_MAX = 32
+"""Of one pop."""
 _QUEUE_OFFSET_AT, _PHYSICAL_OFFSET_AT = 20, 28
 _OFFSET = struct.Struct(">q")
 _SIZE = struct.Struct(">i")
@@ -190,9 +199,9 @@ class PopOperation:
 
     def _refuse_numbers(self, pop: Pop) -> None:
         config = self._core.config
-        if not 0 < pop.messages_max <= _MESSAGES_MAX:
+        if not 0 < pop.messages_max <= MESSAGES_MAX:
             raise _invalid(
-                f"the broker[{config.host}] pop message's num is greater than {_MESSAGES_MAX}, or "
+                f"the broker[{config.host}] pop message's num is greater than {MESSAGES_MAX}, or "
                 f"below 1: {pop.messages_max}"
             )
         if not config.timers:
@@ -266,6 +275,11 @@ class PopOperation:
         core.traffic.pulled(*names, result.message_count, size_bytes)
         return result
 
+    def queues_of(self, checked: CheckedPop) -> Iterator[tuple[str, int]]:
+        """Yield the queues of a pop: those of retries, and its own."""
+        yield from self._retry_queues(checked)
+        yield from self._own_queues(checked)
+
     def _retry_queues(self, checked: CheckedPop) -> Iterator[tuple[str, int]]:
         if checked.pop.is_orderly:
             return  # Messages that come again stay in their place.
@@ -322,7 +336,7 @@ class PopOperation:
         """Reads a locked queue; passes what the group does not want."""
         offsets, group = self._core.metadata.offsets, checked.group.name
         start = self._start_of(checked, topic, queue)
-        if self._is_blocked(checked, topic, queue):
+        if self.is_blocked(checked, topic, queue):
             return None
         found: Found | None = None
         for turn in range(TURNS_MAX):
@@ -374,7 +388,8 @@ class PopOperation:
         offsets.commit(topic, group, queue, start)
         return start
 
-    def _is_blocked(self, checked: CheckedPop, topic: str, queue: int) -> bool:
+    def is_blocked(self, checked: CheckedPop, topic: str, queue: int) -> bool:
+        """Return whether a pop in order gets nothing of a queue now."""
         pop = checked.pop
         return pop.is_orderly and self._orders.is_blocked(
             topic, pop.group, queue, attempt_id=pop.attempt_id, invisible_ms=pop.invisible_ms

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from rmqstore.broker.context import Context
 from rmqstore.broker.handlers.pop import PopRequests
 from rmqstore.broker.handlers.pop_acks import PopAckRequests
+from rmqstore.broker.handlers.pop_looks import PopLookRequests
 from rmqstore.broker.held_pops import HeldPops
 from rmqstore.broker.holds import Holds
 from rmqstore.broker.membership.roles import Role, Standing
@@ -44,23 +45,40 @@ class Pops(Service):
             ),
         )
         """The pops that wait for messages."""
+        self._looks = PopLookRequests(context, self._pops, self._pops.operation)
+        self.notices = self._looks.held = HeldPops(
+            context.runtime,
+            attempt=self._looks.attempt,
+            give_up=self._looks.give_up,
+            stored=self._looks.stored,
+            pairs_of=self._pops.pairs_of,
+            holds=Holds(
+                holds_max=config.waiting_pops_max,
+                holds_max_of_queue=config.waiting_pops_max_each,
+            ),
+        )
+        """The notifications that wait for messages."""
 
     def term(self, role: Role) -> Hashable:
         return role.epoch
 
     async def start(self, role: Role) -> None:
-        self.held.start(self._context.store.store)
+        for held in (self.held, self.notices):
+            held.start(self._context.store.store)
         self._orders.start()
 
     async def stop(self) -> None:
         self._orders.stop()
-        await self.held.close()
+        for held in (self.held, self.notices):
+            await held.close()
 
     def _free(self, topic: str, group: str, queue: int) -> None:
-        self._pops.free(topic, group, queue)
+        for held in (self.held, self.notices):
+            for number in (-1, queue):
+                held.wake((f"{topic}@{group}", number))
 
     def handlers(self) -> Mapping[int, Handler]:
-        return {**self._pops.handlers(), **self._acks.handlers()}
+        return {**self._pops.handlers(), **self._acks.handlers(), **self._looks.handlers()}
 
     def metrics(self) -> Iterable[Family]:
         yield gauge("rmqstore_waiting_pops", "pops that wait for messages", [({}, len(self.held))])

@@ -1,4 +1,5 @@
-"""Headers of POP_MESSAGE (200050), ACK_MESSAGE (200051) and CHANGE_MESSAGE_INVISIBLETIME (200053).
+"""Headers of POP_MESSAGE (200050), ACK_MESSAGE (200051), PEEK_MESSAGE (200052),
+CHANGE_MESSAGE_INVISIBLETIME (200053), NOTIFICATION (200054) and POLLING_INFO (200055).
 
 `rmqstore.remoting.bodies.receipts` reads and writes the texts that some fields hold.
 """
@@ -12,6 +13,11 @@ __all__ = [
     "AckMessageRequestHeader",
     "ChangeInvisibleTimeRequestHeader",
     "ChangeInvisibleTimeResponseHeader",
+    "NotificationRequestHeader",
+    "NotificationResponseHeader",
+    "PeekMessageRequestHeader",
+    "PollingInfoRequestHeader",
+    "PollingInfoResponseHeader",
     "PopMessageRequestHeader",
     "PopMessageResponseHeader",
 ]
@@ -97,3 +103,58 @@ class ChangeInvisibleTimeResponseHeader(Header):
     pop_time_ms: int = int64("popTime")
     invisible_ms: int = int64("invisibleTime")
     revive_queue: int = int32("reviveQid")
+
+
+@header
+class NotificationRequestHeader(TopicRequestHeader):
+    """Asks whether there are messages to pop, and waits for them."""
+
+    consumer_group: str = string("consumerGroup")
+    topic: str = string("topic")
+    queue_id: int = int32("queueId")
+    """Below 0: any queue."""
+    poll_ms: int = int64("pollTime")
+    born_ms: int = int64("bornTime", default=0)
+    """When the consumer asked; 0: when the request came."""
+    is_orderly: bool = boolean("order", default=False)
+    attempt_id: str | None = string("attemptId", default=None)
+    expression_type: str | None = string("expType", default=None)
+    """Since release 5.5, as the expression."""
+    expression: str | None = string("exp", default=None)
+
+
+@header
+class NotificationResponseHeader(Header):
+    """Whether there are messages to pop."""
+
+    has_messages: bool = boolean("hasMsg")
+    is_full: bool = boolean("pollingFull", default=False)
+    """Whether too many requests wait already."""
+
+
+@header
+class PeekMessageRequestHeader(TopicRequestHeader):
+    """Requests messages that may be popped, without popping them."""
+
+    consumer_group: str = string("consumerGroup")
+    topic: str = string("topic")
+    queue_id: int = int32("queueId")
+    """Below 0: any queue."""
+    max_messages: int = int32("maxMsgNums")
+
+
+@header
+class PollingInfoRequestHeader(TopicRequestHeader):
+    """Asks how many pops wait."""
+
+    consumer_group: str = string("consumerGroup")
+    topic: str = string("topic")
+    queue_id: int = int32("queueId")
+    """Below 0: those that wait for any queue."""
+
+
+@header
+class PollingInfoResponseHeader(Header):
+    """How many pops wait."""
+
+    waiting_count: int = int32("pollingNum")
