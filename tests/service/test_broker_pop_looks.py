@@ -103,6 +103,19 @@ async def test_notification_waits_for_a_message(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_message_wakes_one_notification_and_is_named_at_the_end_of_the_others(
+    tmp_path: Path,
+) -> None:
+    async with looking(tmp_path) as looker:
+        both = [asyncio.ensure_future(looker.notified(poll_ms=3000)) for _ in range(2)]
+        await until(lambda: len(looker.pops.notices) == 2, "both wait")
+        await filled(looker.broker, looker.client, A)
+        await until(lambda: len(looker.pops.notices) < 2, "one is answered")
+        assert len(looker.pops.notices) == 1
+        assert await asyncio.gather(*both) == [True, True]
+
+
+@on_loop
 async def test_notification_of_an_orderly_consumer_waits_for_a_free_queue(tmp_path: Path) -> None:
     async with looking(tmp_path, A, B) as looker:
         [message] = await looker.pop(is_orderly=True, max_messages=1, attempt_id="x")

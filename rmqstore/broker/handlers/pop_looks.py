@@ -133,9 +133,11 @@ class PopLookRequests:
         return False
 
     def give_up(self, hold: Hold) -> None:
-        """Answer a hold whose time has ended."""
+        """Answer a hold whose time has ended. A message that another consumer was notified of may
+        still be there."""
         waiting: _Waiting = hold.pull
-        hold.connection.send(_notified(waiting.request))
+        has_messages = self._looks.has_unfiltered(waiting.checked)
+        hold.connection.send(_notified(waiting.request, has_messages=has_messages))
 
 
 def _pop_of(header: NotificationRequestHeader) -> Pop:

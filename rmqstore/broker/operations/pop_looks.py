@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rmqstore.broker.operations.core import Core, ViewOf
@@ -40,13 +41,21 @@ class PopLooks:
 
     async def has_messages(self, checked: CheckedPop) -> bool:
         """Return whether a pop may find a message. Raises StoreError."""
-        for topic, queue in self._pops.queues_of(checked):
-            start, end = self._bounds(checked, topic, queue)
-            if start >= end or self._pops.is_blocked(checked, topic, queue):
-                continue
+        for topic, queue, start in self._unread(checked):
             if checked.filter is ALL or await self._selects(checked.filter, topic, queue, start):
                 return True
         return False
+
+    def has_unfiltered(self, checked: CheckedPop) -> bool:
+        """Return whether a pop of all messages may find one; False for a pop with a filter."""
+        return checked.filter is ALL and any(True for _ in self._unread(checked))
+
+    def _unread(self, checked: CheckedPop) -> Iterator[tuple[str, int, int]]:
+        """Yields topic, queue and offset where a pop may find messages."""
+        for topic, queue in self._pops.queues_of(checked):
+            start, end = self._bounds(checked, topic, queue)
+            if start < end and not self._pops.is_blocked(checked, topic, queue):
+                yield topic, queue, start
 
     async def peek(self, checked: CheckedPop) -> Peeked:
         """Return messages without a change of anything. Raises StoreError."""
