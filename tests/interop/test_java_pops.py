@@ -39,3 +39,11 @@ def test_java_push_consumers_pop_and_acknowledge_each_message_once(
                 acknowledged |= {(ack.queue, each) for each in ack.offsets}
     assert len(popped) == MESSAGES
     assert acknowledged == set(popped)
+
+
+@pytest.mark.parametrize("release", [NEW, OLD])
+def test_orderly_push_consumers_share_the_queues_that_the_broker_assigns(
+    tmp_path: Path, release: str
+) -> None:
+    seen = play(java_program(release, name="peer.pops.Assigned"), tmp_path)
+    assert seen == {"lost": 0, "in order": True, "queues": [2, 2]}
