@@ -189,6 +189,22 @@ async def test_reset_offset_frees_the_queue(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_acknowledgements_from_before_a_reset_change_nothing(tmp_path: Path) -> None:
+    """RocketMQ's OffsetResetForPopIT."""
+    async with consuming(tmp_path, A, B, C) as consumer:
+        old = await consumer.pop()
+        consumer.broker.metadata.offsets.reset("T", "pg", 0, 1)
+        await consumer.ack(old[0].handle)
+        assert consumer.offset() == 1
+        new = await consumer.pop()
+        assert bodies(new) == [B, C]
+        await consumer.ack_all(old)
+        assert (consumer.offset(), await consumer.pop()) == (1, [])
+        await consumer.ack_all(new)
+        assert consumer.offset() == 3
+
+
+@on_loop
 async def test_order_outlives_a_restart(tmp_path: Path) -> None:
     async with consuming(tmp_path, A, B) as consumer:
         [message] = await consumer.pop(max_messages=1)

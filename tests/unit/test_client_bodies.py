@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqstore.broker.clients import BROADCASTING
 from rmqstore.errors import RemotingFrameError
 from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.assignments import AssignmentQuery
 from rmqstore.remoting.bodies.batch import batch_properties
 from rmqstore.remoting.bodies.clients import (
     ConsumerList,
@@ -102,6 +106,20 @@ def test_recorded_lists_of_consumers_and_locks_are_read() -> None:
             )
     locks = [LockBatchBody.decode(each.body) for each, _ in recorded(RequestCode.LOCK_BATCH_MQ)]
     assert any(each.queues for each in locks)
+
+
+@given(st.data())
+def test_changed_question_for_assignments_is_read_or_refused(data: st.DataObject) -> None:
+    body = bytearray(
+        b'{"clientId":"c","consumerGroup":"g","messageModel":"CLUSTERING","strategyName":"AVG",'
+        b'"topic":"T"}'
+    )
+    for at in data.draw(st.lists(st.integers(0, len(body) - 1), min_size=1, max_size=4)):
+        body[at] = data.draw(st.integers(0, 255))
+    del body[data.draw(st.integers(0, len(body))) :]
+    with contextlib.suppress(RemotingFrameError):
+        found = AssignmentQuery.decode(bytes(body))
+        assert "" not in (found.topic, found.group)
 
 
 MALFORMED: list[tuple[Callable[[bytes], object], bytes]] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -26,9 +27,11 @@ from rmqstore.store.metadata import (
 )
 from rmqstore.store.metadata.orders import OrderTable
 from rmqstore.store.metadata.table import Table
+from tests.support.effort import rounds
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "metadata"
 RELEASES = ["5.3.3", "5.5.0"]
+SEED = 20261128
 
 
 def golden(release: str, name: str) -> str:
@@ -123,6 +126,32 @@ def test_orderly_pop_with_every_member_is_written_as_rocketmq_does() -> None:
         '\n\t\t\t\t"ot":{},\n\t\t\t\t"popTime":7\n\t\t\t}\n\t\t}\n\t}\n}'
     )
     assert OrderTable.from_json(text).to_json() == text
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_damaged_file_of_orderly_pops_is_read_whole_or_refused(
+    release: str, tmp_path: Path
+) -> None:
+    text = golden(release, OrderTable.FILE_NAME)
+    rng, refused = Random(SEED), 0
+    changed = [text[:end] for end in range(1, len(text))]
+    for _ in range(rounds(300, 20_000)):
+        at = rng.randrange(len(text))
+        changed.append(text[:at] + rng.choice('"{}[]:,-0x9\\') + text[at + 1 :])
+    for each in changed:
+        try:
+            table = OrderTable.from_json(each)
+        except ValueError:
+            refused += 1
+            continue
+        assert OrderTable.from_json(table.to_json()) == table
+    assert refused >= len(text) - 2
+
+    # A file that was cut gives way to the one before it.
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / OrderTable.FILE_NAME).write_text(text[: len(text) // 2])
+    (tmp_path / "config" / f"{OrderTable.FILE_NAME}.bak").write_text(text)
+    assert OrderTable.load(tmp_path) == OrderTable.from_json(text)
 
 
 def test_unknown_members_of_a_group_survive_a_save() -> None:

@@ -82,3 +82,8 @@ class Pops(Service):
 
     def metrics(self) -> Iterable[Family]:
         yield gauge("rmqstore_waiting_pops", "pops that wait for messages", [({}, len(self.held))])
+        yield gauge(
+            "rmqstore_waiting_notifications",
+            "notifications that wait for messages",
+            [({}, len(self.notices))],
+        )
