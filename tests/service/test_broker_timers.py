@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from rmqstore._native.core import Record
 from rmqstore.broker.node import Broker
+from rmqstore.broker.operations.deliveries import Deliverer
 from rmqstore.broker.services.timers import TimerMessages
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import DiskError, NotWritable, PutError
@@ -30,6 +32,8 @@ from tests.support.sends import send_request
 from tests.support.waiting import until
 
 TIMER = "rmq_sys_wheel_timer"
+_NOT_FOUND = 1 << 62
+"""The end of a record that is not in the queues yet."""
 
 
 def quick(root: Path, **changes: Any) -> BrokerConfig:
@@ -311,6 +315,36 @@ async def test_error_within_a_slot_delivers_nothing_again(
         records = await arrived(broker, "T", 6)
         assert [each.body for each in records] == [b"0", b"1", b"2", b"3", b"4", b"later"]
         assert not failures
+
+
+@on_loop
+async def test_deletion_waits_for_a_message_that_is_entered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy for the wheel is in the log, and the members do not have it yet."""
+    config = quick(tmp_path, timer_window_slots=40)
+    held: list[Callable[[], Coroutine[Any, Any, int]]] = []
+    deliver = Deliverer.deliver
+
+    async def hold(deliverer: Deliverer, *arguments: Any, **origin: Any) -> int:
+        copy = partial(deliver, deliverer, *arguments, **origin)
+        if arguments[1] != TIMER:
+            return await copy()
+        held.append(copy)
+        return _NOT_FOUND
+
+    monkeypatch.setattr(Deliverer, "deliver", hold)
+    async with Broker(config) as broker, RemotingClient() as client:
+        due_ms = now_ms() + 2500
+        await sent(client, broker, {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": "K"})
+        await until(lambda: held, "it is entered again")
+        deletion = {"TIMER_DELIVER_MS": str(due_ms), "TIMER_DEL_UNIQKEY": "T+K"}
+        await sent(client, broker, {**deletion, "UNIQ_KEY": "D"})
+        await until(lambda: now_ms() > due_ms + 200, "the time of both is over")
+        broker.open._timers._rolled_end = await held[0]()
+        await sent(client, broker, {"TIMER_DELAY_MS": "100"}, body=b"last")
+        [record] = await arrived(broker, "T")
+        assert record.body == b"last"
 
 
 @on_loop

@@ -71,6 +71,8 @@ class TimerMessages(Service):
         self._closing_ms = 0
         self._of_slot: set[int] = set()
         """Messages of the slot in progress that are delivered."""
+        self._rolled_end = 0
+        """The end in the log of the last message that was entered again."""
         self._delivered = self._skipped = 0
         self._saved: TimerProgress | None = None
 
@@ -94,7 +96,7 @@ class TimerMessages(Service):
                 await self._save_or_report(timers, index)
             index.close()
         self._of_slot.clear()
-        self._closing_ms, self._trouble = 0, ""
+        self._closing_ms, self._rolled_end, self._trouble = 0, 0, ""
 
     def metrics(self) -> Iterable[Family]:
         timers, index = self._timers, self._index
@@ -338,6 +340,8 @@ class TimerMessages(Service):
             # Messages that are acknowledged before this are found.
             self._closing_ms = end_ms
             await dispatched(self._core)
+            if not self._finds_rolled():
+                return
             await self._enter(timers)
             index = self._index
             slot_ms = end_ms if index is None else index.next(timers.read_ms, end_ms)
@@ -347,6 +351,12 @@ class TimerMessages(Service):
             await self._deliver_slot(timers, index, slot_ms)
             timers.read(slot_ms + self._core.config.timer_precision_ms, len(self._of_slot))
             self._of_slot.clear()
+
+    def _finds_rolled(self) -> bool:
+        """Whether all messages that were entered again are found, without which a deletion that
+        waits for one of them would be over before it."""
+        store = self._core.store.store
+        return self._rolled_end <= min(store.dispatched_offset, store.confirm_offset)
 
     async def _deliver_slot(self, timers: Timers, index: TimerIndex, slot_ms: int) -> None:
         """Delivers the messages of a slot but those that are deleted."""
@@ -403,7 +413,9 @@ class TimerMessages(Service):
             properties[_ENTERED] = str(record.store_timestamp)
             properties[_LEFT] = str(self._core.runtime.wall_ms())
         origin = (TIMER_ORIGIN, str(offset))
-        await self._deliver_until_stored(record, topic, queue, properties, origin)
+        end = await self._deliver_until_stored(record, topic, queue, properties, origin)
+        if is_rolled:
+            self._rolled_end = end
         self._of_slot.add(offset)
         self._delivered += not is_rolled
 
@@ -414,10 +426,12 @@ class TimerMessages(Service):
         queue: int,
         properties: dict[str, str],
         origin: tuple[str, str],
-    ) -> None:
+    ) -> int:
+        """Returns the end of the copy in the log, 0 where no log takes it."""
+        end = 0
         while True:
             try:
-                await self._deliverer.deliver(record, topic, queue, properties, origin=origin)
+                end = await self._deliverer.deliver(record, topic, queue, properties, origin=origin)
             except MessageRejected as error:
                 if properties != record.properties:
                     # They have no room for those of the timer.
@@ -431,7 +445,7 @@ class TimerMessages(Service):
                 await self._core.runtime.sleep(_AGAIN_MS / 1000)
                 continue
             self._trouble = ""
-            return
+            return end
 
     # ---- what counts
 
