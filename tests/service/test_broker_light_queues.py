@@ -22,6 +22,8 @@ from rmqstore.store.metadata import (
     TopicConfig,
     load_consumer_offsets,
 )
+from rmqstore.store.queue import Queue
+from rmqstore.store.store import Store
 from tests.service.broker_clients import (
     batch_body,
     call,
@@ -162,6 +164,36 @@ async def test_number_of_light_queues_is_limited(tmp_path: Path) -> None:
         assert "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]2 light queues" in (answer.remark or "")
         await broker.open.configure({"maxLmqConsumeQueueNum": "3"})
         assert (await put(client, broker, b"0", "%LMQ%c")).code == ResponseCode.SUCCESS
+
+
+@on_loop
+async def test_messages_beyond_the_limit_do_not_list_all_queues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a message count whose put fails."""
+    lists: list[None] = []
+    queues = Store.queues
+
+    def listed(store: Store, topic: str | None = None) -> list[Queue]:
+        lists.append(None)
+        return queues(store, topic)
+
+    async with Broker(config(tmp_path, light_queues_max=2)) as broker, RemotingClient() as client:
+        await put(client, broker, b"0", A)
+        monkeypatch.setattr(Store, "queues", listed)
+        too_large = bytes(broker.config.store.message_size_bytes_max + 1)
+        answer = await put(client, broker, too_large, B)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert (await put(client, broker, b"1", B)).code == ResponseCode.SUCCESS
+        for _ in range(3):
+            answer = await put(client, broker, b"2", "%LMQ%c")
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert lists == []
+
+        await dispatched(broker)
+        await broker.open.metadata.remove_queues((A,), broker.store.store.end_offset)
+        assert (await put(client, broker, b"3", "%LMQ%c")).code == ResponseCode.SUCCESS
+        assert len(lists) == 1
 
 
 @on_loop

@@ -87,6 +87,8 @@ class Metadata(SharedTables):
         root = self._host.parts.folder(store.path)
         self._store = store
         self.timer_files = TimerFiles(root)
+        self.removals = 0
+        """How often queues of deleted topics were removed."""
         tables = self.tables = Tables(
             wall_ms=self._host.wall_ms,
             has_light_queues=self._host.config.light_queues,
@@ -167,6 +169,7 @@ class Metadata(SharedTables):
                 await self._runtime.on_disk(remove)
             except StoreError as error:
                 self._host.log.error("the queues of the topic %s stay: %s", topic, error)
+        self.removals += 1
 
     @property
     def log_cuts(self) -> int:

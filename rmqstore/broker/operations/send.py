@@ -237,8 +237,7 @@ class SendOperation:
         self, message: ClientMessage, topic: TopicConfig, queue: int, properties: dict[str, str]
     ) -> _Found:
         is_half = taken_as_single(message.sys_flag, properties, message.reconsume_times)
-        if LIGHT_QUEUES in properties:
-            self._light.admit(properties)
+        light = self._light.admit(properties) if LIGHT_QUEUES in properties else None
         key = properties.get("UNIQ_KEY")
         if key is None:
             key = properties["UNIQ_KEY"] = unique_key()
@@ -259,6 +258,8 @@ class SendOperation:
             reconsume_times=message.reconsume_times,
         )
         found = self._core.store.append(put, durability_of(properties))
+        if light:
+            self._light.made(light)
         if isinstance(found, Receipt):
             return self._acknowledged(found, key, queue=queue, handle=handle)
         return self._when_acknowledged(found, key, queue=queue, handle=handle)
