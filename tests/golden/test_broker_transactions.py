@@ -23,6 +23,7 @@ from rmqstore.remoting.headers.transactions import (
 from tests.golden import RELEASES
 from tests.golden.taken_over import ENDINGS, ShiftedRuntime, TakenOver, copies
 from tests.support.loops import on_loop
+from tests.support.transactions import until_rounds
 from tests.support.waiting import until
 
 
@@ -97,8 +98,7 @@ async def test_transactions_of_a_java_broker_are_ended_as_their_producers_say(
         assert due
         await until(lambda: all(map(added, due)), "what is committed is delivered")
         await until(lambda: asked_about.keys() <= (x.asked + y.asked).keys(), "all are asked")
-        # Several rounds later.
-        await runtime.sleep(1)
+        await until_rounds(broker, 10)
         assert {each["key"]: added(each) for each in taken.messages} == {
             each["key"]: int(is_due(each)) for each in taken.messages
         }

@@ -35,6 +35,7 @@ from tests.support.transactions import (
     end,
     ended,
     half,
+    until_rounds,
 )
 from tests.support.waiting import WAIT_S, until
 
@@ -460,11 +461,6 @@ async def test_half_message_whose_topic_is_lost_is_given_up_and_holds_up_no_othe
         await arrived(broker, "T")
         [record] = await arrived(broker, GIVEN_UP)
         assert record.body == b"lost"
-
-
-async def until_rounds(broker: Broker, count: int) -> None:
-    """Return after *count* rounds of questions."""
-    await broker.runtime.sleep(count * broker.config.transaction_check_interval_ms / 1000)
 
 
 @on_loop

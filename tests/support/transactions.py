@@ -18,6 +18,7 @@ from rmqstore.remoting.headers.transactions import (
     EndTransactionRequestHeader,
 )
 from tests.support.sends import CALL_S, send_request
+from tests.support.waiting import until
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 ASKING: dict[str, Any] = {
@@ -92,3 +93,16 @@ async def beat(client: RemotingClient, address: Any) -> None:
     body = HeartbeatData(client_id="c1", producers=("pg",)).encode()
     answer = await client.call(address, Frame(RequestCode.HEART_BEAT, body=body), timeout=CALL_S)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def until_rounds(broker: Broker, count: int) -> None:
+    """Return after *count* more rounds of questions."""
+    end = _rounds(broker) + count
+    await until(lambda: _rounds(broker) >= end, f"{count} rounds of questions")
+
+
+def _rounds(broker: Broker) -> int:
+    found = {each.name: each for each in broker.open.families()}
+    [(_, count)] = found["rmqstore_transaction_rounds_total"].samples
+    assert isinstance(count, int)
+    return count

@@ -73,7 +73,7 @@ class TransactionEnds(Service):
         """Of the members of a group, the one that is asked next."""
         self._trouble = ""
         self._ended = dict.fromkeys(("commit", "rollback", "given up"), 0)
-        self._questions = 0
+        self._questions = self._rounds = 0
 
     def term(self, role: Role) -> Hashable:
         return role.epoch
@@ -112,6 +112,11 @@ class TransactionEnds(Service):
             "rmqstore_transaction_questions_total",
             "questions to producers how a transaction ended",
             [({}, self._questions)],
+        )
+        yield counter(
+            "rmqstore_transaction_rounds_total",
+            "rounds of such questions, also those in which none was due",
+            [({}, self._rounds)],
         )
 
     # ---- what operations use
@@ -224,6 +229,7 @@ class TransactionEnds(Service):
             await self._runtime.sleep(self._core.config.transaction_check_interval_ms / 1000)
             try:
                 await self._ask_all(found)
+                self._rounds += 1
                 self._trouble = ""
             except (StoreError, RequestRefused) as error:
                 self._report(f"a round of questions ends: {error}")
