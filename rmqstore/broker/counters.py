@@ -188,6 +188,10 @@ class Counters(Generic[K]):
         """Return how many messages of a key came in each second of the last minute."""
         return self._sum(self._minute, key, _MESSAGES, now_s).rate
 
+    def rate_of_all(self, now_s: float) -> float:
+        """Return how many messages of all keys came in each second of the last minute."""
+        return sum(self.rate(key, now_s) for key in self)
+
     def total(self, key: K) -> tuple[int, int]:
         """Return all messages and bytes of a key."""
         messages, size_bytes, _ = self.recent.get(key, (0, 0, 0))

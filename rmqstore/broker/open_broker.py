@@ -23,6 +23,7 @@ from rmqstore.broker.handlers.recall import RecallRequests
 from rmqstore.broker.handlers.refused import RefusedRequests
 from rmqstore.broker.handlers.replication import ReplicationRequests
 from rmqstore.broker.handlers.replies import ReplyRequests
+from rmqstore.broker.handlers.runtime_info import RuntimeInfoRequests
 from rmqstore.broker.handlers.send import SendRequests
 from rmqstore.broker.handlers.send_back import SendBackRequests
 from rmqstore.broker.handlers.statistics import StatisticsRequests
@@ -180,6 +181,7 @@ class OpenBroker:
             CleaningRequests(self),
             QueueUnitRequests(self, self.clients.table),
             ColdDataRequests(),
+            RuntimeInfoRequests(self, self._timers),
             StatisticsRequests(self),
             ReplicationRequests(self),
             SendRequests(send),

@@ -45,8 +45,20 @@ class Statistics:
         """Messages that consumers sent back, by the topic of their producer and the group."""
         self.dead = Counters[Pair](now_s)
         """Those of them that became dead letters."""
+        self.timers_entered = Counters[str](now_s)
+        """Timer messages that entered the wheel, by their topic."""
+        self.timers_delivered = Counters[str](now_s)
+        """Timer messages that were delivered, by their topic."""
         self._broker = Counters[str](now_s)
         """By the name of the counter."""
+
+    @property
+    def _of_topics(self) -> tuple[Counters[str], ...]:
+        return self.puts, self.timers_entered, self.timers_delivered
+
+    @property
+    def _of_pairs(self) -> tuple[Counters[Pair], ...]:
+        return self.gets, self.sent_back, self.dead
 
     # -- Counting.
 
@@ -73,12 +85,15 @@ class Statistics:
 
     def sample(self, now_s: float) -> None:
         """Keep the present counts; call it every `SAMPLE_S`."""
-        for each in (self.puts, self.gets, self.sent_back, self.dead, self._broker):
-            each.sample(now_s)
+        for by_topic in (*self._of_topics, self._broker):
+            by_topic.sample(now_s)
+        for by_pair in self._of_pairs:
+            by_pair.sample(now_s)
 
     def forget_topic(self, topic: str) -> None:
         """Forget the counts of a topic that is deleted."""
-        self.puts.forget(lambda key: key == topic)
+        for each in self._of_topics:
+            each.forget(lambda key: key == topic)
         self._forget_pairs(lambda key: key[0] == topic)
 
     def forget_group(self, group: str) -> None:
@@ -86,7 +101,7 @@ class Statistics:
         self._forget_pairs(lambda key: key[1] == group)
 
     def _forget_pairs(self, is_gone: Callable[[Pair], bool]) -> None:
-        for each in (self.gets, self.sent_back, self.dead):
+        for each in self._of_pairs:
             each.forget(is_gone)
 
     # -- Reports.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rmqstore.broker.delays import LoggedMessage
@@ -26,7 +27,15 @@ from rmqstore.store.delay import REAL_TOPIC
 from rmqstore.store.metadata import TimerProgress
 from rmqstore.topic_names import TIMER_TOPIC
 
-__all__ = ["LAP_SLOTS", "Deletions", "Timers", "Unit", "due_ms_of", "made_since"]
+__all__ = [
+    "LAP_SLOTS",
+    "Deletions",
+    "TimerState",
+    "Timers",
+    "Unit",
+    "due_ms_of",
+    "made_since",
+]
 
 LAP_SLOTS = 2 * 604_800
 """Slots of the wheel."""
@@ -162,6 +171,18 @@ class Timers:
     def is_settled(self) -> bool:
         """Whether all deliveries count."""
         return self._changes == self._saved_changes and not (self.made or self._done)
+
+
+@dataclass(frozen=True, slots=True)
+class TimerState:
+    """What waits."""
+
+    waiting: int = 0
+    """Messages in the wheel."""
+    unread: int = 0
+    """Messages that have not entered the wheel."""
+    behind_ms: int = 0
+    """How long ago the next slot to be read was over."""
 
 
 class Deletions:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmqstore.broker import counters
+from rmqstore.broker.day_totals import DayTotals, Totals
 from rmqstore.broker.statistics import Statistics
 
 __all__ = ["SAMPLE_S", "Traffic"]
@@ -59,9 +60,7 @@ class Traffic:
         self._put_times = [0] * len(_BOUND_NAMES)
         self._found = self._missed = self._sent = 0
         self._samples: deque[tuple[float, _Counts]] = deque(maxlen=_SAMPLES_MAX)
-        self._day = 0
-        self._mornings = ((0, 0), (0, 0))
-        """Messages stored and sent before yesterday and before today."""
+        self._days = DayTotals()
 
     # -- Counting.
 
@@ -98,14 +97,24 @@ class Traffic:
     def sample(self, now_s: float, *, day: int, positions: Mapping[str, int]) -> None:
         """Keep the present counts; *day* is the number of the local day, *positions* are the ends
         of the logs of replicas by address."""
-        if day != self._day:
-            now = (self._put_count, self._sent)
-            self._mornings = (self._mornings[1] if self._day else now, now)
-            self._day = day
+        self._days.take_day(day, self._users())
         self._samples.append((now_s, self._counts(positions)))
         if now_s - self._counted_s >= counters.SAMPLE_S:
             self.statistics.sample(now_s)
             self._counted_s = now_s
+
+    # -- Totals, which survive a restart.
+
+    def totals(self) -> bytes:
+        """Return the content of the file of totals."""
+        return self._days.encode(self._users())
+
+    def restore(self, content: bytes) -> None:
+        """Take the totals of earlier runs. Raises ValueError for a content that is damaged."""
+        self._days.restore(content)
+
+    def _users(self) -> Totals:
+        return Totals(*self.statistics.users_messages)
 
     # -- Reporting.
 
@@ -130,7 +139,7 @@ class Traffic:
                 for passed_s, then in windows
             )
 
-        (put_before, sent_before), (put_today, sent_today) = self._mornings
+        days, users = self._days, self._days.now(self._users())
         transferred = rates("sent")
         return {
             "putTps": rates("put"),
@@ -152,12 +161,12 @@ class Traffic:
             ),
             "putLatency99": self._put_quantile_ms(0.99),
             "putLatency999": self._put_quantile_ms(0.999),
-            "msgPutTotalYesterdayMorning": put_before,
-            "msgPutTotalTodayMorning": put_today,
-            "msgPutTotalTodayNow": self._put_count,
-            "msgGetTotalYesterdayMorning": sent_before,
-            "msgGetTotalTodayMorning": sent_today,
-            "msgGetTotalTodayNow": self._sent,
+            "msgPutTotalYesterdayMorning": days.yesterday.put,
+            "msgPutTotalTodayMorning": days.today.put,
+            "msgPutTotalTodayNow": users.put,
+            "msgGetTotalYesterdayMorning": days.yesterday.sent,
+            "msgGetTotalTodayMorning": days.today.sent,
+            "msgGetTotalTodayNow": users.sent,
         }
 
     def _counts(self, positions: Mapping[str, int]) -> _Counts:

@@ -8,6 +8,7 @@ import weakref
 from pathlib import Path
 
 from rmqstore import arguments
+from rmqstore.config import StoreConfig
 from rmqstore.errors import DiskError, disk_errors
 from rmqstore.store.interface import StoreInterface
 from rmqstore.store.logger import log
@@ -21,7 +22,7 @@ from rmqstore.store.retention import (
     share_used_ratio,
 )
 
-__all__ = ["Cleaner"]
+__all__ = ["Cleaner", "disk_use", "log_paths"]
 
 _CLOCK_MS_MAX = 253_370_764_800_000
 """The year 9999, the last one that every C library breaks down."""
@@ -88,9 +89,8 @@ class Cleaner:
                 for path, start, size in store._files()
             ]
 
-        paths = self._config.commit_log_paths or (os.path.join(store.path, "commitlog"),)
         policy = RetentionPolicy.from_config(self._config)
-        disks = [_disk_use(path) for path in paths]
+        disks = [disk_use(path) for path in log_paths(store.path, self._config)]
 
         decision = decide(
             files,
@@ -99,7 +99,7 @@ class Cleaner:
             hour=time.localtime(now_ms / 1000).tm_hour if hour is None else hour,
             commit_log_disks=disks,
             share_used_ratio=share_used_ratio(files, policy, disks),
-            queue_disk=_disk_use(store.path),
+            queue_disk=disk_use(store.path),
             writes_refused=self._are_writes_refused,
             manual=manual,
             keep_from_offset=store.dispatched_offset,
@@ -116,7 +116,13 @@ class Cleaner:
         return decision
 
 
-def _disk_use(path: str) -> DiskUse:
+def log_paths(root: str, config: StoreConfig) -> tuple[str, ...]:
+    """Return the directories of the commit log of a store at *root*."""
+    return config.commit_log_paths or (os.path.join(root, "commitlog"),)
+
+
+def disk_use(path: str) -> DiskUse:
+    """Return how full the disk of a directory is. Raises DiskError."""
     import shutil
 
     existing = Path(path)

@@ -49,6 +49,8 @@ class DiskUse:
     used_ratio: float
     total_bytes: int = 0
     """The size of the disk, 0 where the system does not report it."""
+    free_bytes: int = 0
+    """What is left for this process."""
 
     @classmethod
     def of(cls, path: str, *, total: int, used: int, usable: int) -> DiskUse:
@@ -57,7 +59,7 @@ class DiskUse:
         As in RocketMQ, blocks that a file system reserves for root are not room.
         """
         room = used + usable
-        return cls(path, used / room if room else -1.0, total)
+        return cls(path, used / room if room else -1.0, total, usable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

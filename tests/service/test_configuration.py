@@ -220,7 +220,7 @@ def test_a_store_that_shares_its_disk_is_cleaned_by_its_share(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "rmqstore.store.cleaning._disk_use", lambda path: DiskUse(path, 0.1, 1 << 40)
+        "rmqstore.store.cleaning.disk_use", lambda path: DiskUse(path, 0.1, 1 << 40)
     )
     assert not opened("alone").clean().forced
     shared = opened("shared", replicas_per_disk_partition=1 << 30)

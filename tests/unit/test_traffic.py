@@ -52,11 +52,11 @@ def test_totals_of_days_move_at_midnight() -> None:
         report = traffic.report(0.0)
         return [report[f"msgPutTotal{time}"] for time in times]
 
-    _run(traffic, range(3), puts=1)
+    _run(traffic, range(3), puts=1, day=10)
     assert totals() == [1, 1, 3]
-    _run(traffic, range(3, 5), puts=1, day=2)
+    _run(traffic, range(3, 5), puts=1, day=11)
     assert totals() == [1, 4, 5]
-    _run(traffic, range(5, 7), puts=1, day=3)
+    _run(traffic, range(5, 7), puts=1, day=12)
     assert totals() == [4, 6, 7]
 
 

@@ -15,7 +15,7 @@ from rmqstore.broker.operations.records import queue_named
 from rmqstore.broker.operations.timer_rules import DELETES, TIMER_ORIGIN
 from rmqstore.broker.services.service import Service
 from rmqstore.broker.services.settling import is_closing, settled
-from rmqstore.broker.timers import Deletions, Timers, due_ms_of, made_since
+from rmqstore.broker.timers import Deletions, Timers, TimerState, due_ms_of, made_since
 from rmqstore.data_version import DataVersion
 from rmqstore.errors import CorruptionError, MessageRejected, OffsetOutOfRange, StoreError
 from rmqstore.message import java_string_hash
@@ -99,8 +99,7 @@ class TimerMessages(Service):
         self._closing_ms, self._rolled_end, self._trouble = 0, 0, ""
 
     def metrics(self) -> Iterable[Family]:
-        timers, index = self._timers, self._index
-        waiting = 0 if timers is None or index is None else index.count(timers.read_ms)
+        waiting = self.state().waiting
         yield gauge("rmqstore_timer_messages", "timer messages that wait", [({}, waiting)])
         yield counter(
             "rmqstore_delivered_timer_messages_total",
@@ -114,6 +113,18 @@ class TimerMessages(Service):
         )
 
     # ---- what operations ask
+
+    def state(self) -> TimerState:
+        """Return what waits."""
+        timers, index = self._timers, self._index
+        if timers is None:
+            return TimerState()
+        now_ms, precision_ms = self._core.runtime.wall_ms(), self._core.config.timer_precision_ms
+        return TimerState(
+            waiting=0 if index is None else index.count(timers.read_ms),
+            unread=max(self._view().next_offset(TIMER_TOPIC, 0) - timers.offset, 0),
+            behind_ms=max(now_ms - timers.read_ms - precision_ms, 0),
+        )
 
     def slot_count(self, due_ms: int) -> int:
         """Return the number of messages that wait in the slot of a time, less deletions."""
@@ -314,6 +325,7 @@ class TimerMessages(Service):
         except StoreError:
             timers.offset = offset
             raise
+        self._core.traffic.statistics.timers_entered.add(properties[REAL_TOPIC], 1)
 
     def _records(self, offsets: Iterable[int]) -> list[WaitingMessage | None]:
         return [self._record(offset) for offset in offsets]
@@ -417,7 +429,9 @@ class TimerMessages(Service):
         if is_rolled:
             self._rolled_end = end
         self._of_slot.add(offset)
-        self._delivered += not is_rolled
+        if not is_rolled:
+            self._delivered += 1
+            self._core.traffic.statistics.timers_delivered.add(topic, 1)
 
     async def _deliver_until_stored(
         self,
