@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rmqstore.broker.membership.roles import Role, Standing
+from rmqstore.config import BrokerConfig
 from rmqstore.net.metrics import Family, RequestMetrics, counter, gauge, histogram
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.replication.group.status import Status
 
-__all__ = ["BrokerMetrics", "Counts"]
+__all__ = ["BrokerMetrics", "Counts", "node_labels"]
 
 _BOUNDS_MS = (1, 3, 5, 10, 100, 1000, 3000)
 _RESPONSES = frozenset(ResponseCode)
@@ -37,6 +38,11 @@ class Counts:
     absent_nameservers: int
     task_failures: int
     failing_services: int
+
+
+def node_labels(config: BrokerConfig) -> dict[str, str]:
+    """Return the labels of a broker, which all its metrics of RocketMQ have."""
+    return {"cluster": config.cluster_name, "node_type": "broker", "node_id": config.name}
 
 
 class BrokerMetrics:

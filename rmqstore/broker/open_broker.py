@@ -34,7 +34,7 @@ from rmqstore.broker.membership.membership import Membership
 from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.metadata.keeper import Metadata
 from rmqstore.broker.metadata.shared_table import SharedTable
-from rmqstore.broker.metrics import BrokerMetrics, Counts
+from rmqstore.broker.metrics import BrokerMetrics, Counts, node_labels
 from rmqstore.broker.nameserver_link import NameserverLink
 from rmqstore.broker.operations.send import SendOperation
 from rmqstore.broker.operations.waiting import WaitingPlaces
@@ -46,6 +46,7 @@ from rmqstore.broker.services.assignments import Assignments
 from rmqstore.broker.services.broadcasts import BroadcastProgress
 from rmqstore.broker.services.clients import Clients
 from rmqstore.broker.services.delays import DelayedMessages
+from rmqstore.broker.services.lags import GroupLags
 from rmqstore.broker.services.locks import QueueLocks
 from rmqstore.broker.services.metadata import MetadataCopies
 from rmqstore.broker.services.pop_orders import PopOrders
@@ -59,6 +60,7 @@ from rmqstore.broker.serving import Family as Requests
 from rmqstore.broker.serving import merged
 from rmqstore.broker.settings import Settings
 from rmqstore.broker.traffic import Traffic
+from rmqstore.broker.traffic_metrics import traffic_families
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import RequestRefused
 from rmqstore.net.addresses import Address
@@ -162,6 +164,7 @@ class OpenBroker:
                 Pops(self, waiting, self.pop_orders.states),
                 self.pop_orders,
                 TrafficSamples(self),
+                GroupLags(self),
             ],
             on_begun=self.registration_due,
         )
@@ -391,7 +394,7 @@ class OpenBroker:
     def families(self) -> Iterator[Family]:
         """Yield the present metrics."""
         status, server = self.status(), self.server.status()
-        node = {"cluster": status.cluster_name, "node_type": "broker", "node_id": status.name}
+        node = node_labels(self.config)
         counts = Counts(
             permission=self.config.permission,
             topics=len(self.metadata.tables.topics),
@@ -405,4 +408,5 @@ class OpenBroker:
             failing_services=len(status.troubles),
         )
         yield from self.metrics.families(node, counts, status.role, status.replica)
+        yield from traffic_families(self.traffic.statistics, node)
         yield from self.services.metrics()

@@ -17,10 +17,12 @@ from rmqstore.net.addresses import Address, format_address
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
+from tests.service.broker_clients import pull_request
 from tests.support.brokers import broker_config
 from tests.support.loops import on_loop
 from tests.support.metrics_text import value_of
-from tests.support.waiting import WAIT_S
+from tests.support.sends import send_request
+from tests.support.waiting import WAIT_S, until
 
 GROUP = {"clusterName": "c", "brokerName": "b"}
 
@@ -177,3 +179,37 @@ def test_exporters_without_an_effect_are_named(caplog: pytest.LogCaptureFixture)
     config = NameserverConfig.from_properties("metricsExporterType=OTLP_GRPC\n")
     assert Nameserver(config).metrics_address is None
     assert "metricsExporterType=OTLP_GRPC has no effect here" in caplog.text
+
+
+@pytest.mark.usefixtures("_exporter")
+@on_loop
+async def test_a_broker_shows_messages_of_topics_and_lags_of_groups(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, metrics_exporter=MetricsExporter.PROM, metrics_port=0)
+    async with Broker(config) as broker, RemotingClient() as client:
+        for number in range(5):
+            request = send_request("T", b"%d" % number)
+            (await client.call(broker.address, request, WAIT_S)).raise_for_code()
+        await broker.store.wait_dispatched()
+        pull = pull_request("T", 0, max_messages=3)
+        pulled = (await client.call(broker.address, pull, WAIT_S)).raise_for_code()
+        broker.metadata.offsets.commit("T", "cg", 0, 1)
+        group = {"topic": "T", "consumer_group": "cg", "is_retry": "false", "is_system": "false"}
+
+        async def has_lags() -> bool:
+            text = await fetched(broker.metrics_address)
+            return "rocketmq_consumer_lag_messages{" in text
+
+        await until(has_lags, "lags are measured", pause=0.2)
+        text = await fetched(broker.metrics_address)
+        node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
+        assert value_of(text, "rocketmq_messages_in_total", **node, topic="T") == 5
+        assert value_of(text, "rocketmq_throughput_in_total", topic="T") == broker.store.end_offset
+        assert value_of(text, "rocketmq_messages_out_total", **node, **group) == 3
+        assert value_of(text, "rocketmq_throughput_out_total", **group) == len(pulled.body)
+        assert value_of(text, "rocketmq_consumer_lag_messages", **node, **group) == 4
+        assert value_of(text, "rocketmq_consumer_inflight_messages", **group) == 2
+        assert value_of(text, "rocketmq_consumer_ready_messages", **group) == 2
+        assert value_of(text, "rocketmq_consumer_lag_latency", **group) > 0
+        assert value_of(text, "rocketmq_consumer_queueing_latency", **group) > 0
+        assert value_of(text, "rocketmq_timer_enqueue_lag", **node) == 0
+        assert value_of(text, "rocketmq_commit_messages_total", **node) == 0

@@ -164,6 +164,13 @@ class Offsets(SharedTable):
         for key in self.table.keys():
             yield _split(key)[0], self.table.at(key)
 
+    def of_groups(self) -> Iterable[tuple[str, str, Mapping[int, int]]]:
+        """Yield topic, group and offsets by queue, without the progress of single consumers."""
+        for key in self.table.keys():
+            topic, group = _split(key)
+            if group and group == group_of_progress(group):
+                yield topic, group, self.table.at(key)
+
     def remove(self, is_meant: Callable[[str, str], bool]) -> None:
         """Remove the offsets of every topic and group that *is_meant* returns True for."""
         keys = tuple(key for key in self.table.keys() if is_meant(*_split(key)))

@@ -9,6 +9,7 @@ from typing import Any
 from rmqstore._native.core import TimerIndex
 from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.metadata.delay_progress import DelayProgress
+from rmqstore.broker.metrics import node_labels
 from rmqstore.broker.operations.core import Core, ViewOf, dispatched
 from rmqstore.broker.operations.deliveries import Deliverer, WaitingMessage
 from rmqstore.broker.operations.records import queue_named
@@ -99,8 +100,18 @@ class TimerMessages(Service):
         self._closing_ms, self._rolled_end, self._trouble = 0, 0, ""
 
     def metrics(self) -> Iterable[Family]:
-        waiting = self.state().waiting
-        yield gauge("rmqstore_timer_messages", "timer messages that wait", [({}, waiting)])
+        state, node = self.state(), node_labels(self._core.config)
+        yield gauge("rmqstore_timer_messages", "timer messages that wait", [({}, state.waiting)])
+        yield gauge(
+            "rocketmq_timer_enqueue_lag",
+            "timer messages that have not entered the wheel",
+            [(node, state.unread)],
+        )
+        yield gauge(
+            "rocketmq_timer_dequeue_latency",
+            "seconds since the next slot to be read was over",
+            [(node, state.behind_ms // 1000)],
+        )
         yield counter(
             "rmqstore_delivered_timer_messages_total",
             "timer messages that were delivered",

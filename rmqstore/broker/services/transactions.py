@@ -11,6 +11,7 @@ from rmqstore.broker.half_messages import Half
 from rmqstore.broker.handlers.transactions import TransactionRequests, question
 from rmqstore.broker.membership.roles import Role, Standing
 from rmqstore.broker.metadata.topics import given_up_topic
+from rmqstore.broker.metrics import node_labels
 from rmqstore.broker.operations.transactions import Decision, has_place, place_of
 from rmqstore.broker.operations.waiting import WaitingPlaces
 from rmqstore.broker.services.service import Service
@@ -108,6 +109,13 @@ class TransactionEnds(Service):
             "transactions that were ended",
             [({"end": end}, count) for end, count in self._ended.items()],
         )
+        node = node_labels(self._core.config)
+        for end in ("commit", "rollback"):
+            yield counter(
+                f"rocketmq_{end}_messages_total",
+                f"half messages that ended with a {end}",
+                [(node, self._ended[end])],
+            )
         yield counter(
             "rmqstore_transaction_questions_total",
             "questions to producers how a transaction ended",
