@@ -6,6 +6,7 @@ messages, messages that are sent back, idling.
 The broker, of this library or RocketMQ's, is measured by its address and process id. One connection
 sends messages of 1 KiB to queue 0 of a topic that the first of them makes, then pulls all of them;
 then it sends messages that are delivered 5 s later, and sends the first message back repeatedly.
+One figure is the time of a synchronous send while another connection has 1,000 sends in progress.
 Processor time is the broker's alone, so that the cost of a message hardly depends on other load.
 """
 
@@ -13,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import statistics
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from benchmarks.remoting_link import Link, Server
 from rmqstore.remoting.codes import RequestCode
@@ -35,6 +38,7 @@ from rmqstore.remoting.headers.send import (
 __all__ = ["main", "measure"]
 
 _PIPELINED = 256
+_IN_PROGRESS = 1000
 _READABLE_S = 30.0
 _DELAY_LEVEL, _LATE_LEVEL = 2, 18
 """5 s, and 2 h."""
@@ -63,15 +67,13 @@ def _measured(
     figures["sends_per_s"] = sent / (time.perf_counter() - began)
     figures["send_core_us"] = (server.cpu_s() - cpu_s) / sent * 1e6
 
-    waits = []
-    for _ in range(min(count, 2000)):
-        began = time.perf_counter()
-        link.send(encode(send))
-        link.skip(1)
-        waits.append(time.perf_counter() - began)
-    figures["sync_send_p50_us"] = statistics.median(waits) * 1e6
+    alone = _waits(link, send, min(count, 2000))
+    figures["sync_send_p50_us"] = statistics.median(alone) * 1e6
+    with _flooded(server, topic + "-flood"):
+        beside = _waits(link, send, min(count, 500))
+    figures["sync_send_beside_1000_p50_us"] = statistics.median(beside) * 1e6
 
-    _wait_for_messages(link, topic, 1 + sent + len(waits))
+    _wait_for_messages(link, topic, 1 + sent + len(alone) + len(beside))
     figures |= _pulls(server, link, topic, sent)
     figures["delivery_core_us"] = _deliveries(server, link, topic + "-later", count // 4)
     figures["send_back_core_us"] = _send_backs(server, link, topic, count // 4)
@@ -83,6 +85,43 @@ def _measured(
     figures["rss_mib"] = server.rss_mib()
     figures["rss_without_files_mib"] = server.rss_mib() - server.rss_mib("RssFile")
     return figures
+
+
+def _waits(link: Link, request: Frame, count: int) -> list[float]:
+    """Send a request *count* times, and return how long each answer took, in seconds."""
+    waits = []
+    for _ in range(count):
+        began = time.perf_counter()
+        link.send(encode(request))
+        link.skip(1)
+        waits.append(time.perf_counter() - began)
+    return waits
+
+
+@contextmanager
+def _flooded(server: Server, topic: str) -> Iterator[None]:
+    """Have another process keep 1,000 sends of one connection in progress."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=_flood, args=(server, topic), daemon=True
+    )
+    process.start()
+    try:
+        with closing(Link(server)) as link:
+            _wait_for_messages(link, topic, _IN_PROGRESS)
+        yield
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _flood(server: Server, topic: str) -> None:
+    piece = encode(_send(topic)) * (_IN_PROGRESS // 4)
+    with closing(Link(server)) as link:
+        for _ in range(4):
+            link.send(piece)
+        while True:
+            link.skip(_IN_PROGRESS // 4)
+            link.send(piece)
 
 
 def _send(topic: str, properties: str = "") -> Frame:

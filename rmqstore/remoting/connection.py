@@ -3,12 +3,16 @@
 Memory is bounded. A peer that sends faster than its requests are handled, or that does not read its
 answers, is not read from until it catches up. A peer whose unsent answers pass a limit, or that
 makes no progress for the idle time, is cut off.
+
+Requests of one read are handled in turns of half a millisecond, between which other connections get
+theirs: a client that sends many requests at once hardly delays another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -41,6 +45,9 @@ Handler = Callable[["RemotingConnection", Frame], "Awaitable[Frame | None] | Fra
 sends it later with `RemotingConnection.send`."""
 
 _UNSENT_HIGH_BYTES = 256 * 1024
+_TURN_S = 0.0005
+_TURN_FRAMES = 32
+"""Frames that are decoded in one turn."""
 _OPAQUE_MAX = 0x7FFFFFFF
 _LINGER_S = 5.0
 _GO_AWAY_ABOVE = 475
@@ -133,6 +140,7 @@ class RemotingConnection(asyncio.Protocol):
 
         self._backlog: deque[Frame] = deque()
         """Requests that wait until others are handled; at most the requests of one read."""
+        self._is_turn_due = False
         self._backlog_bytes = 0
         self._handled = 0
         self._handled_bytes = 0
@@ -263,7 +271,7 @@ class RemotingConnection(asyncio.Protocol):
         Further requests are answered with GO_AWAY. Peers that do not know GO_AWAY get no answer.
         """
         self._is_stopped = True
-        self._work()
+        self._work(is_limited=False)
 
     async def wait_closed(self) -> None:
         """Return when the connection is gone and its callbacks were called."""
@@ -282,26 +290,8 @@ class RemotingConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._bytes_in += len(data)
-        if not self.is_open:
-            return
-        try:
-            frames = self._decoder.feed(data)
-        except RemotingFrameError as error:
-            self._notices.warning("%s: closing: %s", self.address, error)
-            self.close(str(error))
-            return
-
-        for frame in frames:
-            if frame.is_response:
-                self._take_answer(frame)
-            else:
-                self._backlog.append(frame)
-                self._backlog_bytes += len(frame.body)
-        self._work()
-
-        if self._decoder.failure is not None:
-            self._notices.warning("%s: closing: %s", self.address, self._decoder.failure)
-            self.close(str(self._decoder.failure))
+        if self.is_open:
+            self._take(data)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -330,24 +320,63 @@ class RemotingConnection(asyncio.Protocol):
             except Exception:
                 _log.exception("%s: a close callback failed", self.address)
 
-    # Requests of the peer.
+    # Frames of the peer, in turns.
 
-    def _work(self) -> None:
-        """Handle requests that wait, as far as the limits allow."""
+    def _take(self, data: bytes) -> None:
+        """Decode some of the frames that have come, and handle requests for one turn."""
+        try:
+            frames = self._decoder.feed(data, frames_max=_TURN_FRAMES)
+        except RemotingFrameError:
+            frames = []
+        for frame in frames:
+            if frame.is_response:
+                self._take_answer(frame)
+            else:
+                self._backlog.append(frame)
+                self._backlog_bytes += len(frame.body)
+
+        failure = self._decoder.failure
+        self._work(is_limited=failure is None)
+        if failure is not None:
+            self._notices.warning("%s: closing: %s", self.address, failure)
+            self.close(str(failure))
+
+    def _next_turn(self) -> None:
+        self._is_turn_due = False
+        if not self.is_open:
+            return
+        if self._decoder.has_more and (not self._backlog or self._is_full()):
+            # Answers of the peer do not wait for its requests.
+            self._take(b"")
+        else:
+            self._work()
+
+    def _work(self, *, is_limited: bool = True) -> None:
+        """Handle requests that wait, as far as the limits allow, and for one turn at most unless
+        *is_limited* is False."""
         if self._is_working:
             return
         self._is_working = True
+        end = self._loop.time() + _TURN_S if is_limited else math.inf
         try:
             while self._backlog and self.is_open and not self._is_full():
                 request = self._backlog.popleft()
                 self._backlog_bytes -= len(request.body)
                 self._handle(request)
+                if self._backlog and self._loop.time() >= end:
+                    break
         finally:
             self._is_working = False
 
         self._flush()
-        self._set_reading(not self._backlog and not self._is_full())
+        is_full, has_more = self._is_full(), self._decoder.has_more
+        self._set_reading(not (self._backlog or has_more or is_full))
         self._account()
+        if (has_more or (self._backlog and not is_full)) and not self._is_turn_due:
+            self._is_turn_due = True
+            self._loop.call_soon(self._next_turn)
+
+    # Requests of the peer.
 
     def _is_full(self) -> bool:
         if self._is_stopped or not self._writable.is_set():

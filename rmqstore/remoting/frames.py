@@ -257,14 +257,17 @@ class FrameDecoder:
         self._held = bytearray()
         self.failure: RemotingFrameError | None = None
         """The error that ended the stream, None while it can be read."""
+        self.has_more = False
+        """Whether `feed` without further bytes may return frames."""
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the incomplete frame that is held."""
+        """Bytes that are held, of frames that were not returned yet."""
         return len(self._held)
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that *data* completes.
+    def feed(self, data: bytes, *, frames_max: int | None = None) -> list[Frame]:
+        """Return the frames that *data* completes, at most *frames_max* of them: the rest stays for
+        later calls.
 
         Bytes that are not a frame end the stream. When frames before them are returned, only
         `failure` shows the end; otherwise this call, and each later one, raises RemotingFrameError.
@@ -281,14 +284,14 @@ class FrameDecoder:
         frames: list[Frame] = []
         at = 0
         try:
-            while len(source) - at >= 4:
+            while len(source) - at >= 4 and len(frames) != frames_max:
                 end = at + self._frame_size(source, at)
                 if end > len(source):
                     break
                 frames.append(_decode(source, at, end))
                 at = end
         except RemotingFrameError as error:
-            self.failure = error
+            self.failure, self.has_more = error, False
             held.clear()
             if not frames:
                 raise
@@ -298,6 +301,7 @@ class FrameDecoder:
             del held[:at]
         elif at < len(source):
             held += memoryview(source)[at:]
+        self.has_more = len(frames) == frames_max and len(held) >= 4
         return frames
 
     def _frame_size(self, source: bytes | bytearray, at: int) -> int:

@@ -203,7 +203,10 @@ async def test_a_broker_shows_messages_of_topics_and_lags_of_groups(tmp_path: Pa
         text = await fetched(broker.metrics_address)
         node = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
         assert value_of(text, "rocketmq_messages_in_total", **node, topic="T") == 5
-        assert value_of(text, "rocketmq_throughput_in_total", topic="T") == broker.store.end_offset
+        assert (
+            value_of(text, "rocketmq_throughput_in_total", topic="T")
+            == broker.store.store.end_offset
+        )
         assert value_of(text, "rocketmq_messages_out_total", **node, **group) == 3
         assert value_of(text, "rocketmq_throughput_out_total", **group) == len(pulled.body)
         assert value_of(text, "rocketmq_consumer_lag_messages", **node, **group) == 4

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import struct
+import time
 
 import pytest
 
@@ -501,3 +502,66 @@ async def test_many_clients_pipeline_at_once() -> None:
         await until(lambda: not server.connections, "all are gone")
         assert server.status().held_bytes == 0
         assert not server.status().task_failures
+
+
+@on_loop
+async def test_many_requests_of_one_connection_hardly_delay_another() -> None:
+    """Requests of one read are handled in turns, between which another connection is served."""
+    handled: list[int] = []
+
+    def busy(connection: RemotingConnection, request: Frame) -> Frame:
+        end = time.perf_counter() + 0.0002
+        while time.perf_counter() < end:
+            pass
+        handled.append(request.opaque)
+        return request.respond(ResponseCode.SUCCESS)
+
+    async with serve(handlers={ECHO: busy}) as server:
+        many, one = await BarePeer.to(server), await BarePeer.to(server)
+        await many.send(*(Frame(ECHO, opaque=number) for number in range(1000)))
+        await until(lambda: handled, "the first one is handled")
+        await one.send(Frame(ECHO, opaque=5000))
+        assert (await one.receive()).opaque == 5000
+        assert handled.index(5000) < 500
+        assert [(await many.receive()).opaque for _ in range(1000)] == list(range(1000))
+        assert [each for each in handled if each != 5000] == list(range(1000))
+        await many.close()
+        await one.close()
+
+
+@on_loop
+async def test_one_way_requests_are_handled_although_their_client_has_gone() -> None:
+    handled: list[int] = []
+
+    def take(connection: RemotingConnection, request: Frame) -> None:
+        handled.append(request.opaque)
+
+    async with serve(handlers={ECHO: take}) as server:
+        peer = await BarePeer.to(server)
+        frames = [
+            Frame(ECHO, opaque=number).with_opaque(number, is_one_way=True)
+            for number in range(1000)
+        ]
+        await peer.send(*frames)
+        await peer.close()
+        await until(lambda: len(handled) == 1000, "all are handled")
+        assert handled == list(range(1000))
+
+
+@on_loop
+async def test_answers_pass_requests_that_wait_for_others() -> None:
+    """A peer that answers while the requests that it sent before wait for its answer."""
+
+    async def ask(connection: RemotingConnection, request: Frame) -> Frame:
+        answer = await connection.call(Frame(LATE_ECHO), WAIT_S)
+        return request.respond(answer.code)
+
+    limits = ConnectionLimits(requests_max=1)
+    async with serve(handlers={ECHO: ask}, limits=limits) as server:
+        peer = await BarePeer.to(server)
+        await peer.send(Frame(ECHO, opaque=1))
+        question = await peer.receive()
+        answer = question.respond(ResponseCode.SUCCESS)
+        await peer.send(*(Frame(ECHO, opaque=number) for number in range(2, 100)), answer)
+        assert (await peer.receive()).opaque in (1, question.opaque + 1)
+        await peer.close()

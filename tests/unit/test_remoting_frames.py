@@ -221,3 +221,27 @@ def test_decoder_holds_one_incomplete_frame_at_most() -> None:
 def test_frames_that_no_peer_could_read_are_not_written(frame: Frame, message: str) -> None:
     with pytest.raises(RemotingFrameError, match=message):
         encode(frame)
+
+
+def test_a_decoder_returns_some_frames_at_a_time() -> None:
+    decoder = FrameDecoder()
+    data = b"".join(encode(Frame(7, opaque=number)) for number in range(10))
+    found = decoder.feed(data[:-1], frames_max=4)
+    assert ([each.opaque for each in found], decoder.has_more) == ([0, 1, 2, 3], True)
+    assert decoder.held_bytes > 0
+    found = decoder.feed(b"", frames_max=4)
+    assert ([each.opaque for each in found], decoder.has_more) == ([4, 5, 6, 7], True)
+    found = decoder.feed(b"", frames_max=4)
+    assert ([each.opaque for each in found], decoder.has_more) == ([8], False)
+    [last] = decoder.feed(data[-1:], frames_max=4)
+    assert (last.opaque, decoder.has_more, decoder.held_bytes) == (9, False, 0)
+
+
+def test_bytes_that_are_no_frame_show_after_the_frames_before_them() -> None:
+    decoder = FrameDecoder()
+    data = b"".join(encode(Frame(7, opaque=number)) for number in range(2)) + b"GET / HTTP/1.1"
+    assert len(decoder.feed(data, frames_max=2)) == 2
+    assert (decoder.failure, decoder.has_more) == (None, True)
+    with pytest.raises(RemotingFrameError):
+        decoder.feed(b"", frames_max=2)
+    assert not decoder.has_more
