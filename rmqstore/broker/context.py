@@ -33,6 +33,10 @@ class Context(Core, Protocol):
     def membership(self) -> Membership:
         """How the broker gets its role."""
 
+    @property
+    def in_progress(self) -> Mapping[str, int]:
+        """Requests that wait for their results, by each family with a limit."""
+
     def wall_ms(self) -> int:
         """Return the time of the wall clock."""
 

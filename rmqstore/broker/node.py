@@ -127,6 +127,7 @@ class Broker(OneRun):
             ROWS,
             broker.handlers(),
             gate=RoleGate(broker),
+            limits=_limits(self.config),
             in_progress=broker.in_progress,
             observe=observe,
             clock=time.perf_counter,
@@ -240,3 +241,14 @@ class Broker(OneRun):
     def status(self) -> BrokerStatus:
         """Return the present state of the broker. Raises StoreClosedError before the start."""
         return self.open.status()
+
+
+def _limits(config: BrokerConfig) -> Mapping[str, int]:
+    """Returns the most requests in progress at once by the names of families."""
+    return {
+        "send": config.sends_max,
+        "pull": config.pulls_max,
+        "lite pull": config.lite_pulls_max,
+        "lookup": config.lookups_max,
+        "transaction": config.transaction_ends_max,
+    }

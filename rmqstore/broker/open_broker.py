@@ -119,7 +119,7 @@ class OpenBroker:
         self._tasks = runtime.tasks("broker")
         self.metrics = BrokerMetrics()
         self.in_progress: dict[str, int] = {}
-        """Requests in progress, by each family with a limit."""
+        """Requests that wait for their results, by each family with a limit."""
         self.traffic = Traffic(runtime.now_ms() / 1000)
         """The counts of messages stored and sent."""
         self.replica: Replica | None = None

@@ -125,10 +125,6 @@ _HEARTBEAT = (on_group(_SUB, names=_groups_heard), on_topic(_SUB, names=_topics_
 _SHOW_TOPIC = (on_topic(_GET),)
 _SHOW_BROKER, _CHANGE_BROKER = (on_cluster(_GET),), (on_cluster(_UPDATE),)
 
-_LOOKUPS_MAX = 20_000
-"""RocketMQ's queryThreadPoolQueueCapacity. A lookup may wait for the disk, on a thread that pulls
-use too."""
-
 ROWS = table(
     family(
         "send",
@@ -181,18 +177,21 @@ ROWS = table(
         ),
     ),
     # The number of held pulls has limits of its own: see `Holds`.
-    family(
-        "pull",
-        *(
+    *(
+        family(
+            name,
             Row(
                 code,
                 PullMessageRequestHeader,
                 standing=_SERVING,
                 rights=_PULL,
                 is_on_fast_port=False,  # As RocketMQ's.
-            )
-            for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-        ),
+            ),
+        )
+        for name, code in (
+            ("pull", RequestCode.PULL_MESSAGE),
+            ("lite pull", RequestCode.LITE_PULL_MESSAGE),
+        )
     ),
     # The number of held pops has limits of its own: see `Holds`.
     family(
@@ -331,7 +330,6 @@ ROWS = table(
             standing=_SERVING,
             rights=_SHOW_TOPIC,
         ),
-        requests_max=_LOOKUPS_MAX,
     ),
     family(
         "queue",

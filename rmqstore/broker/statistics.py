@@ -9,8 +9,8 @@ Counters of light queues are one for all, as in RocketMQ.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache
 
 from rmqstore.broker.counters import Counters, Sums
 from rmqstore.broker.metadata.topics import is_system
@@ -24,8 +24,6 @@ _USERS_GET = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
 
 Pair = tuple[str, str]
 """A topic and a group."""
-
-_is_system = lru_cache(maxsize=4096)(is_system)
 
 
 def _shared(name: str) -> str:
@@ -51,6 +49,8 @@ class Statistics:
         """Timer messages that were delivered, by their topic."""
         self._broker = Counters[str](now_s)
         """By the name of the counter."""
+        self._gone = Counter[str]()
+        """The recent counts of the broker that are of deleted topics and groups."""
 
     @property
     def _of_topics(self) -> tuple[Counters[str], ...]:
@@ -65,16 +65,10 @@ class Statistics:
     def stored(self, topic: str, count: int, size_bytes: int) -> None:
         """Count messages of a topic that were stored."""
         self.puts.add(topic, count, size_bytes)
-        self._broker.add(_PUT, count)
-        if not _is_system(topic):
-            self._broker.add(_USERS_PUT, count)
 
     def pulled(self, topic: str, group: str, count: int, size_bytes: int) -> None:
         """Count messages of a topic that were sent to a group."""
         self.gets.add((_shared(topic), _shared(group)), count, size_bytes)
-        self._broker.add(_GET, count)
-        if not _is_system(topic):
-            self._broker.add(_USERS_GET, count)
 
     def put_back(self, topic: str, group: str, *, is_dead: bool) -> None:
         """Count a message of a topic that a group sent back."""
@@ -85,20 +79,43 @@ class Statistics:
 
     def sample(self, now_s: float) -> None:
         """Keep the present counts; call it every `SAMPLE_S`."""
+        self._sum_up()
+        self._gone.clear()
         for by_topic in (*self._of_topics, self._broker):
             by_topic.sample(now_s)
         for by_pair in self._of_pairs:
             by_pair.sample(now_s)
 
+    def _sum_up(self) -> None:
+        """Set the recent counts of the broker to the sums of those of topics and groups: a message
+        is counted once."""
+        counts = self._recent_of_all()
+        counts.update(self._gone)
+        self._broker.recent = {name: [count, 0, 1] for name, count in counts.items() if count}
+
+    def _recent_of_all(self) -> Counter[str]:
+        found = Counter[str]()
+        for topic, counts in self.puts.recent.items():
+            found[_PUT] += counts[0]
+            found[_USERS_PUT] += 0 if is_system(topic) else counts[0]
+        for (topic, _), counts in self.gets.recent.items():
+            found[_GET] += counts[0]
+            found[_USERS_GET] += 0 if is_system(topic) else counts[0]
+        return found
+
     def forget_topic(self, topic: str) -> None:
-        """Forget the counts of a topic that is deleted."""
+        """Forget the counts of a topic that is deleted; the broker keeps its own."""
+        self._gone.update(self._recent_of_all())
         for each in self._of_topics:
             each.forget(lambda key: key == topic)
         self._forget_pairs(lambda key: key[0] == topic)
+        self._gone.subtract(self._recent_of_all())
 
     def forget_group(self, group: str) -> None:
-        """Forget the counts of a group that is deleted."""
+        """Forget the counts of a group that is deleted; the broker keeps its own."""
+        self._gone.update(self._recent_of_all())
         self._forget_pairs(lambda key: key[1] == group)
+        self._gone.subtract(self._recent_of_all())
 
     def _forget_pairs(self, is_gone: Callable[[Pair], bool]) -> None:
         for each in self._of_pairs:
@@ -109,6 +126,7 @@ class Statistics:
     @property
     def users_messages(self) -> tuple[int, int]:
         """Messages that were stored, and sent to consumers, without topics of the system."""
+        self._sum_up()
         return self._broker.total(_USERS_PUT)[0], self._broker.total(_USERS_GET)[0]
 
     def topic_put_rate(self, topic: str, now_s: float) -> float:
@@ -134,4 +152,5 @@ class Statistics:
             case "SNDBCK_PUT_NUMS":
                 return self.sent_back.messages((topic, group), now_s)
             case _:
+                self._sum_up()
                 return self._broker.messages(name, now_s) if key == cluster else None

@@ -404,6 +404,57 @@ class BrokerConfig:
         effect="transactions",
     )
 
+    # Requests in progress.
+    sends_max: int = option(
+        "sendThreadPoolQueueCapacity",
+        10_000,
+        "requests",
+        low=1,
+        help="sends that wait for disk or replicas at once; further ones are refused",
+        effect="start",
+    )
+    pulls_max: int = option(
+        "pullThreadPoolQueueCapacity",
+        100_000,
+        "requests",
+        low=1,
+        help="pulls that wait for the disk at once; further ones are refused",
+        effect="start",
+    )
+    lite_pulls_max: int = option(
+        "litePullThreadPoolQueueCapacity",
+        100_000,
+        "requests",
+        low=1,
+        help="the same of lite pull consumers",
+        effect="start",
+    )
+    lookups_max: int = option(
+        "queryThreadPoolQueueCapacity",
+        20_000,
+        "requests",
+        low=1,
+        help="lookups of messages that wait for the disk at once; further ones are refused",
+        effect="start",
+    )
+    transaction_ends_max: int = option(
+        "endTransactionPoolQueueCapacity",
+        100_000,
+        "requests",
+        low=1,
+        help="ends of transactions that wait for disk or replicas at once; further ones are "
+        "refused",
+        effect="start",
+    )
+    accepts_sends_from_ms: int = option(
+        "startAcceptSendRequestTimeStamp",
+        0,
+        "ms",
+        high=INT64_MAX,
+        help="time, in ms since 1970, before which sends are refused",
+        effect="sends",
+    )
+
     # Reading.
     slave_reads: bool = option(
         "slaveReadEnable",

@@ -45,7 +45,9 @@ Handler = Callable[["RemotingConnection", Frame], "Awaitable[Frame | None] | Fra
 sends it later with `RemotingConnection.send`."""
 
 _UNSENT_HIGH_BYTES = 256 * 1024
-_TURN_S = 0.0005
+_TURN_S, _TURN_REQUESTS = 0.0005, 8
+"""A turn ends after that time, but not before that many requests: where other processes take the
+processor, it would end after each of them."""
 _TURN_FRAMES = 32
 """Frames that are decoded in one turn."""
 _OPAQUE_MAX = 0x7FFFFFFF
@@ -358,21 +360,26 @@ class RemotingConnection(asyncio.Protocol):
             return
         self._is_working = True
         end = self._loop.time() + _TURN_S if is_limited else math.inf
+        handled = 0
         try:
             while self._backlog and self.is_open and not self._is_full():
                 request = self._backlog.popleft()
                 self._backlog_bytes -= len(request.body)
                 self._handle(request)
-                if self._backlog and self._loop.time() >= end:
+                handled += 1
+                if handled >= _TURN_REQUESTS and self._loop.time() >= end:
                     break
         finally:
             self._is_working = False
 
-        self._flush()
         is_full, has_more = self._is_full(), self._decoder.has_more
+        has_turn = has_more or (bool(self._backlog) and not is_full)
+        if not has_turn:
+            # One write for the answers of all turns.
+            self._flush()
         self._set_reading(not (self._backlog or has_more or is_full))
         self._account()
-        if (has_more or (self._backlog and not is_full)) and not self._is_turn_due:
+        if has_turn and not self._is_turn_due:
             self._is_turn_due = True
             self._loop.call_soon(self._next_turn)
 

@@ -44,6 +44,7 @@ def dispatched(
     *,
     authorize: Authorize | None = None,
     gate: Gate | None = None,
+    limits: Mapping[str, int] | None = None,
     in_progress: dict[str, int] | None = None,
     body_fault: int = ResponseCode.INVALID_PARAMETER,
     observe: Observe | None = None,
@@ -52,17 +53,20 @@ def dispatched(
     """Return the handlers of frames, by code, for `RemotingServer`; each of *handlers* has a row.
 
     Without *authorize* every sender has every right, without a *gate* every call is admitted.
+    *limits* has the most requests in progress at once by the name of a family; those of other
+    families have no limit but those of a connection and of the memory of all connections.
     *in_progress* holds the number of requests in progress of each family with a limit, by the
     family's name. *body_fault* is the code of the answer to a body that cannot be read. *observe*
     is called after each request, with times by *clock*.
     """
     counts = {} if in_progress is None else in_progress
+    limits = limits or {}
     found = {}
     for code, handler in handlers.items():
         row = rows[code]
-        if row.family.requests_max is not None:
-            counts[row.family.name] = 0
-            handler = _limited(handler, row.family.name, row.family.requests_max, counts)
+        if row.family in limits:
+            counts[row.family] = 0
+            handler = _limited(handler, row.family, limits[row.family], counts)
         take = _dispatched(row, handler, authorize, gate, body_fault)
         if observe is not None:
             assert clock is not None, "times need a clock"
@@ -104,8 +108,8 @@ def _limited(handler: Handler, name: str, requests_max: int, counts: dict[str, i
     def limited(call: Call[Any, Any]) -> Awaitable[Answer] | Answer:
         if counts[name] >= requests_max:
             raise RequestRefused(
-                f"{requests_max} requests of the kind {name!r} are in progress, which is the "
-                "limit; repeat the request later",
+                f"[OVERLOAD]system busy, start flow control for a while: {requests_max} requests "
+                f"of the kind {name!r} are in progress, which is the limit; repeat it later",
                 code=ResponseCode.SYSTEM_BUSY,
             )
         found = handler(call)

@@ -255,6 +255,10 @@ class FrameDecoder:
         """*limit* is the size in bytes of the largest frame, its length field included."""
         self._limit = limit
         self._held = bytearray()
+        """The beginning of a frame; and all bytes that came since, where frames wait."""
+        self._rest: bytes | None = None
+        """The bytes of the last call, where they have frames that wait, from *_at* on."""
+        self._at = 0
         self.failure: RemotingFrameError | None = None
         """The error that ended the stream, None while it can be read."""
         self.has_more = False
@@ -263,7 +267,7 @@ class FrameDecoder:
     @property
     def held_bytes(self) -> int:
         """Bytes that are held, of frames that were not returned yet."""
-        return len(self._held)
+        return len(self._held) + (0 if self._rest is None else len(self._rest) - self._at)
 
     def feed(self, data: bytes, *, frames_max: int | None = None) -> list[Frame]:
         """Return the frames that *data* completes, at most *frames_max* of them: the rest stays for
@@ -275,14 +279,18 @@ class FrameDecoder:
         if self.failure is not None:
             raise self.failure
         held = self._held
+        source: bytes | bytearray = data
+        at = 0
+        if self._rest is not None:
+            source, at, self._rest = self._rest, self._at, None
+            if data:
+                held += memoryview(source)[at:]
+                at = 0
         if held:
             held += data
-            source: bytes | bytearray = held
-        else:
-            source = data
+            source = held
 
         frames: list[Frame] = []
-        at = 0
         try:
             while len(source) - at >= 4 and len(frames) != frames_max:
                 end = at + self._frame_size(source, at)
@@ -297,11 +305,13 @@ class FrameDecoder:
                 raise
             return frames
 
-        if source is held:
+        self.has_more = len(frames) == frames_max and len(source) - at >= 4
+        if isinstance(source, bytearray):
             del held[:at]
+        elif self.has_more:
+            self._rest, self._at = source, at
         elif at < len(source):
             held += memoryview(source)[at:]
-        self.has_more = len(frames) == frames_max and len(held) >= 4
         return frames
 
     def _frame_size(self, source: bytes | bytearray, at: int) -> int:

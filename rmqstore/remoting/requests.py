@@ -9,7 +9,6 @@
                 standing=Standing.SERVING,
                 rights=(on_topic(Action.SUB, Action.GET),),
             ),
-            requests_max=20_000,
         ),
         family("refused", Row(RequestCode.POP_MESSAGE, refusal="POP consumption; pull instead")),
     )
@@ -35,7 +34,6 @@ __all__ = [
     "Call",
     "Handler",
     "Peer",
-    "RequestFamily",
     "Row",
     "Standing",
     "family",
@@ -121,16 +119,6 @@ Handler = Callable[[Call[Any, Any]], Awaitable[Answer] | Answer]
 
 
 @dataclass(frozen=True, slots=True)
-class RequestFamily:
-    """Related requests, which share a limit."""
-
-    name: str = ""
-    requests_max: int | None = None
-    """Requests of the family that wait for their results at once; further ones are refused. None:
-    no limit but those of a connection and of the memory of all connections."""
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """What a server knows of a request code."""
 
@@ -146,13 +134,13 @@ class Row:
     """Whether the second port of a broker serves it."""
     refusal: str = ""
     """The service that is missing for this code, whose requests are refused."""
-    family: RequestFamily = RequestFamily()
+    family: str = ""
+    """The related requests, which share a limit of requests that wait for their results."""
 
 
-def family(name: str, *rows: Row, requests_max: int | None = None) -> Iterator[Row]:
+def family(name: str, *rows: Row) -> Iterator[Row]:
     """Yield *rows* as those of one family."""
-    of_all = RequestFamily(name, requests_max)
-    return (replace(row, family=of_all) for row in rows)
+    return (replace(row, family=name) for row in rows)
 
 
 def table(*families: Iterable[Row]) -> Mapping[int, Row]:

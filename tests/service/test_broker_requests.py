@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.node import Broker
 from rmqstore.broker.request_table import ROWS
+from rmqstore.config import BrokerRole
+from rmqstore.remoting.bodies.tables import KvTable
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame, name_of_request
@@ -15,6 +18,8 @@ from rmqstore.remoting.requests import Row, Standing
 from rmqstore.store.metadata import GroupConfig, TopicConfig
 from tests.support.brokers import broker_config
 from tests.support.loops import on_loop
+from tests.support.sends import send_request
+from tests.support.waiting import until
 
 CALL_S = 10.0
 BODIES = {
@@ -24,7 +29,10 @@ BODIES = {
     RequestCode.QUERY_ASSIGNMENT: b'{"consumerGroup":"T","messageModel":"CLUSTERING","topic":"T"}',
     RequestCode.BATCH_ACK_MESSAGE: b'{"acks":[{"c":"T","t":"T"}]}',
 }
-OF_CLIENTS = {"send", "pull", "pop", "offset", "lock", "client", "assignment", "lookup", "queue"}
+OF_CLIENTS = {
+    *("send", "pull", "lite pull", "pop", "offset", "lock", "client", "assignment", "lookup"),
+    "queue",
+}
 IN_ANY_ROLE = {
     # The operation refuses it: some clients get no refusal.
     RequestCode.CONSUMER_SEND_MSG_BACK,
@@ -37,7 +45,7 @@ IN_ANY_ROLE = {
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 }
 NEEDS_ROLE = [
-    row for row in ROWS.values() if row.family.name in OF_CLIENTS and row.code not in IN_ANY_ROLE
+    row for row in ROWS.values() if row.family in OF_CLIENTS and row.code not in IN_ANY_ROLE
 ]
 VALUES = {"a text": "T", "true or false": "false"}
 
@@ -83,11 +91,23 @@ def test_fast_port_serves_all_but_pulls_and_pops() -> None:
     }
 
 
-def test_only_lookups_of_messages_have_a_limit() -> None:
-    limited = {each.code: each.family.requests_max for each in ROWS.values()}
-    found = {code: limit for code, limit in limited.items() if limit is not None}
-    assert found == {
-        RequestCode.QUERY_MESSAGE: 20_000,
-        RequestCode.VIEW_MESSAGE_BY_ID: 20_000,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: 20_000,
-    }
+@on_loop
+async def test_requests_of_clients_that_may_wait_have_the_limits_of_the_file(
+    tmp_path: Path,
+) -> None:
+    """A send waits for a replica here, so that a second one is too many."""
+    role = BrokerRole.SYNC_MASTER
+    config = broker_config(
+        tmp_path, sends_max=1, broker_role=role, in_sync_replicas=2, slave_timeout_ms=2000
+    )
+    async with Broker(config) as broker, RemotingClient() as client:
+        first = asyncio.create_task(client.call(broker.address, send_request("T", b"one"), CALL_S))
+        await until(lambda: broker.open.in_progress["send"] == 1, "a send waits for a replica")
+        second = await client.call(broker.address, send_request("T", b"two"), CALL_S)
+        assert second.code == ResponseCode.SYSTEM_BUSY
+        assert (second.remark or "").startswith("[OVERLOAD]system busy, start flow control")
+        request = Frame.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+        info = KvTable.decode((await client.call(broker.address, request, CALL_S)).body).table
+        assert info["sendThreadPoolQueueSize"] == info["sendThreadPoolQueueCapacity"] == "1"
+        assert (await first).code != ResponseCode.SYSTEM_BUSY
+        assert broker.open.in_progress["send"] == 0

@@ -271,3 +271,15 @@ async def test_request_for_a_missing_service_is_refused_by_name(tmp_path: Path, 
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert RequestCode(code).name in (answer.remark or "")
         assert 'docs/broker.md, "What is refused"' in (answer.remark or "")
+
+
+@on_loop
+async def test_sends_before_the_time_of_the_file_are_refused(tmp_path: Path) -> None:
+    config = broker_config(tmp_path, accepts_sends_from_ms=4_000_000_000_000)
+    async with Broker(config) as broker, RemotingClient() as client:
+        answer = await call(client, broker, send_request("T", b"early"))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert (answer.remark or "").startswith("broker unable to service, until 2096-")
+        await broker.configure({"startAcceptSendRequestTimeStamp": "1000"})
+        answer = await call(client, broker, send_request("T", b"late"))
+        assert answer.code == ResponseCode.SUCCESS

@@ -68,8 +68,19 @@ def test_a_deleted_topic_has_no_counters(statistics: Statistics) -> None:
         assert _total(statistics, name, "orders") is None
     for name in ("GROUP_GET_NUMS", "GROUP_GET_SIZE", "SNDBCK_PUT_NUMS"):
         assert _total(statistics, name, "orders@billing") is None
+    assert _total(statistics, "BROKER_PUT_NUMS", CLUSTER) == statistics.users_messages[0] == 4
     assert _total(statistics, "TOPIC_PUT_NUMS", "bills") == 1
     assert _total(statistics, "GROUP_GET_NUMS", "bills@billing") == 1
+
+
+def test_the_broker_keeps_the_counts_of_topics_that_are_deleted(statistics: Statistics) -> None:
+    statistics.forget_topic("orders")
+    assert statistics.users_messages == (3, 3)
+    statistics.sample(10.0)
+    statistics.stored("bills", 1, 1)
+    assert statistics.users_messages == (4, 3)
+    statistics.forget_group("billing")
+    assert statistics.users_messages == (4, 3)
 
 
 def test_a_deleted_group_has_no_counters(statistics: Statistics) -> None:

@@ -19,8 +19,8 @@ __all__ = ["RuntimeInfoRequests"]
 
 _VERSION_TEXT = "V5_3_3"
 _UNLIMITED = 0x7FFFFFFF
-_QUEUES = {"send": 10_000, "pull": 100_000, "litePull": 100_000, "query": 20_000, "ack": 100_000}
-"""Families of requests that RocketMQ queues, with the lengths of the queues; here none waits."""
+_ACKS_MAX = 100_000
+"""RocketMQ's ackThreadPoolQueueCapacity."""
 _UNITS = "KMGTPE"
 
 
@@ -51,13 +51,8 @@ class RuntimeInfoRequests:
             **self._of_store(),
             **self._of_waiting_messages(),
             **context.traffic.report(context.now_ms() / 1000),
-            "EndTransactionQueueSize": 0,
-            "EndTransactionThreadPoolQueueCapacity": 100_000,
+            **self._of_requests(),
         }
-        for family, capacity in _QUEUES.items():
-            values[f"{family}ThreadPoolQueueSize"] = 0
-            values[f"{family}ThreadPoolQueueCapacity"] = capacity
-            values[f"{family}ThreadPoolQueueHeadWaitTimeMills"] = 0
         table = {key: _text(value) for key, value in sorted(values.items())}
         return call.respond(ResponseCode.SUCCESS, body=KvTable(table).encode())
 
@@ -73,13 +68,33 @@ class RuntimeInfoRequests:
                 f"[ {age_s // 86400} days, {age_s // 3600 % 24} hours, {age_s // 60 % 60} minutes, "
                 f"{age_s % 60} seconds ]"
             ),
-            "startAcceptSendRequestTimeStamp": 0,
+            "startAcceptSendRequestTimeStamp": context.config.accepts_sends_from_ms,
         }
         if context.role.waits_for:
             values["waitReason"] = context.role.waits_for
         lease_end_ms = None if context.replica is None else context.replica.lease_end_ms
         if lease_end_ms is not None:
             values["leaseRemainingMillis"] = max(lease_end_ms - context.now_ms(), 0)
+        return values
+
+    def _of_requests(self) -> Mapping[str, object]:
+        """Returns how many requests wait for their results, where RocketMQ has queues."""
+        counts, config = self._context.in_progress, self._context.config
+        values: dict[str, object] = {
+            "EndTransactionQueueSize": counts.get("transaction", 0),
+            "EndTransactionThreadPoolQueueCapacity": config.transaction_ends_max,
+        }
+        for name, count, capacity in (
+            ("send", counts.get("send", 0), config.sends_max),
+            ("pull", counts.get("pull", 0), config.pulls_max),
+            ("litePull", counts.get("lite pull", 0), config.lite_pulls_max),
+            ("query", counts.get("lookup", 0), config.lookups_max),
+            ("ack", 0, _ACKS_MAX),
+        ):
+            values[f"{name}ThreadPoolQueueSize"] = count
+            values[f"{name}ThreadPoolQueueCapacity"] = capacity
+            # A request is begun as soon as it is read.
+            values[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = 0
         return values
 
     def _of_store(self) -> Mapping[str, object]:

@@ -32,6 +32,7 @@ _CODES: Mapping[str, ResponseCode] = {
     PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
 }
 _NOT_ENOUGH = "in-sync replicas not enough"
+_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 _REMARK_SIZE_MAX = 500
 
 SendCall = Call[SendMessageRequestHeader | SendMessageRequestHeaderV2, bytes]
@@ -101,6 +102,8 @@ def put_failure(request: Frame, error: PutError) -> Frame:
     remark = str(error)
     if error.status == PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
         remark = f"{_NOT_ENOUGH}: {remark}"
+    if error.status == PutStatus.OS_PAGE_CACHE_BUSY:
+        remark = f"{_BUSY}: {remark}"
     code = _CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
     return request.respond(code, remark[:_REMARK_SIZE_MAX])
 

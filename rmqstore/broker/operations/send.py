@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -216,6 +217,8 @@ class SendOperation:
     def _refuse_unwritable(self, message: ClientMessage, topic: TopicConfig) -> None:
         refuse_other_than_master(self._core.role)
         config = self._core.config
+        if config.accepts_sends_from_ms:
+            self._refuse_early(config.accepts_sends_from_ms)
         if not config.permission & PERM_WRITE and topic.order:
             raise _forbidden(f"the broker[{config.host}] sending message is forbidden")
         if not topic.perm & PERM_WRITE:
@@ -230,6 +233,14 @@ class SendOperation:
                 code=ResponseCode.INVALID_PARAMETER,
             )
         refuse_kind_of_topic(topic)
+
+    def _refuse_early(self, from_ms: int) -> None:
+        """Refuse a message before the time that startAcceptSendRequestTimeStamp names."""
+        if self._core.runtime.wall_ms() < from_ms:
+            until = datetime.fromtimestamp(from_ms / 1000).isoformat(" ", "milliseconds")
+            raise RequestRefused(
+                f"broker unable to service, until {until}", code=ResponseCode.SYSTEM_ERROR
+            )
 
     # -- One message.
 
