@@ -8,13 +8,14 @@ Brokers are named by their addresses, or found by their cluster at the nameserve
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
-from rmqstore.admin.nameserver import NameserverAdmin
+from rmqstore.admin.clients import ClientAdmin
+from rmqstore.admin.files import FileAdmin
+from rmqstore.admin.progress import ProgressAdmin
 from rmqstore.admin.servers import Change
 from rmqstore.config import format_properties, parse_properties
-from rmqstore.errors import ArgumentError, NotFoundError, RemotingError, RemotingFrameError
+from rmqstore.errors import ArgumentError, NotFoundError, RemotingFrameError
 from rmqstore.message import MessageId, parse_message_id
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
@@ -47,38 +48,12 @@ _ALWAYS_MS = (1 << 63) - 1
 
 
 @typed()
-class BrokerAdmin(NameserverAdmin):
+class BrokerAdmin(ClientAdmin, ProgressAdmin, FileAdmin):
     """Sends requests to brokers that the nameservers at *addresses* know.
 
     The calls raise RemotingError where a server does not answer or refuses, NotFoundError for
     names that no nameserver knows.
     """
-
-    # -- addresses of brokers
-
-    async def masters(self, cluster: str) -> Sequence[str]:
-        """Return the addresses of the masters of a cluster. Raises NotFoundError without one."""
-        return await self._addresses(cluster, only_masters=True)
-
-    async def members(self, cluster: str) -> Sequence[str]:
-        """Return the addresses of all live brokers of a cluster. Raises NotFoundError."""
-        return await self._addresses(cluster, only_masters=False)
-
-    async def _addresses(self, cluster: str, *, only_masters: bool) -> Sequence[str]:
-        info = await self.cluster_list()
-        found = [
-            address
-            for name in await self.broker_names(cluster)
-            if name in info.brokers
-            for broker_id, address in sorted(info.brokers[name].addresses.items())
-            if broker_id == 0 or not only_masters
-        ]
-        if not found:
-            raise NotFoundError(
-                f"cluster {cluster!r} has no live master; list the brokers with: "
-                "rmqstore admin clusterList"
-            )
-        return found
 
     # -- topics
 
@@ -121,16 +96,6 @@ class BrokerAdmin(NameserverAdmin):
             answer = await self._call(address, RequestCode.GET_TOPIC_STATS_INFO, fields)
             found |= TopicStats.decode(answer.raise_for_code().body).queues
         return found
-
-    async def _route_masters(self, topic: str) -> Sequence[str]:
-        """Returns the brokers that a topic is read from: in each group the broker with the smallest
-        id."""
-        route = await self.topic_route(topic)
-        return [
-            each.addresses[min(each.addresses)]
-            for each in sorted(route.brokers, key=lambda each: each.broker_name)
-            if each.addresses
-        ]
 
     # -- groups
 
@@ -264,24 +229,6 @@ class BrokerAdmin(NameserverAdmin):
         """Return the replication state that a broker reports (HARuntimeInfo)."""
         answer = await self._call(broker, RequestCode.GET_BROKER_HA_STATUS)
         return object_of(fastjson.loads(answer.raise_for_code().body), "HARuntimeInfo")
-
-    async def _change_at(
-        self,
-        brokers: Sequence[str],
-        code: RequestCode,
-        fields: Mapping[str, str] | None,
-        body: bytes = b"",
-    ) -> Sequence[Change]:
-        """Request a change from every broker, and return each result."""
-
-        async def change(address: str) -> Change:
-            try:
-                answer = (await self._call(address, code, fields, body)).raise_for_code()
-            except RemotingError as error:
-                return Change(address, error)
-            return Change(address, remark=answer.remark or None)
-
-        return await asyncio.gather(*map(change, brokers))
 
 
 def _place_of(message_id: str) -> MessageId | None:

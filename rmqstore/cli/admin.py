@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from rmqstore.cli import admin_broker, admin_controller, admin_messages
+from rmqstore.cli import (
+    admin_broker,
+    admin_clients,
+    admin_controller,
+    admin_files,
+    admin_messages,
+    admin_progress,
+)
 from rmqstore.cli.admin_common import (
     LOCAL_NAMESERVER,
     KeyOption,
@@ -55,6 +62,29 @@ app.command("brokerStatus", epilog=EXIT_CODES)(admin_broker.broker_status)
 app.command("getBrokerConfig", epilog=EXIT_CODES)(admin_broker.get_broker_config)
 app.command("updateBrokerConfig", epilog=EXIT_CODES)(admin_broker.update_broker_config)
 app.command("haStatus", epilog=EXIT_CODES)(admin_broker.ha_status)
+app.command("producerConnection", epilog=EXIT_CODES)(admin_clients.producer_connection)
+app.command("producer", epilog=EXIT_CODES)(admin_clients.producer)
+app.command("consumerConnection", epilog=EXIT_CODES)(admin_clients.consumer_connection)
+app.command("consumerStatus", epilog=EXIT_CODES)(admin_clients.consumer_status)
+app.command("getConsumerStatus", epilog=EXIT_CODES)(admin_clients.get_consumer_status)
+app.command("brokerConsumeStats", epilog=EXIT_CODES)(admin_progress.broker_consume_stats)
+app.command("cloneGroupOffset", epilog=EXIT_CODES)(admin_progress.clone_group_offset)
+app.command("resetOffsetByTime", epilog=EXIT_CODES)(admin_progress.reset_offset_by_time)
+app.command("updateSubGroupList", epilog=EXIT_CODES)(admin_progress.update_sub_group_list)
+app.command("queryCq", epilog=EXIT_CODES)(admin_progress.query_cq)
+app.command("deleteExpiredCommitLog", epilog=EXIT_CODES)(admin_files.delete_expired_commit_log)
+app.command("cleanExpiredCQ", epilog=EXIT_CODES)(admin_files.clean_expired_cq)
+app.command("cleanUnusedTopic", epilog=EXIT_CODES)(admin_files.clean_unused_topic)
+app.command("updateColdDataFlowCtrGroupConfig", epilog=EXIT_CODES)(
+    admin_files.update_cold_data_flow_ctr_group_config
+)
+app.command("removeColdDataFlowCtrGroupConfig", epilog=EXIT_CODES)(
+    admin_files.remove_cold_data_flow_ctr_group_config
+)
+app.command("getColdDataFlowCtrInfo", epilog=EXIT_CODES)(admin_files.get_cold_data_flow_ctr_info)
+app.command("setCommitLogReadAheadMode", epilog=EXIT_CODES)(
+    admin_files.set_commit_log_read_ahead_mode
+)
 app.command("queryMsgById", epilog=EXIT_CODES)(admin_messages.query_message_by_id)
 app.command("queryMsgByKey", epilog=EXIT_CODES)(admin_messages.query_message_by_key)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from rmqstore.admin.broker import BrokerAdmin
-from rmqstore.admin.servers import Change
 from rmqstore.cli.admin_common import (
     LOCAL_NAMESERVER,
     IntervalOption,
@@ -22,9 +20,21 @@ from rmqstore.cli.admin_common import (
     print_table,
     repeat,
 )
+from rmqstore.cli.admin_targets import (
+    BrokerOption,
+    GroupOption,
+    MastersOption,
+    MembersOption,
+    Switch,
+    TopicOption,
+    at_masters,
+    at_members,
+    print_broker_changes,
+    switch,
+    time_cell,
+)
 from rmqstore.cli.errors import ExitCode, command
 from rmqstore.cli.options import JsonOption
-from rmqstore.cli.output import time_text
 from rmqstore.permissions import PERM_READ_WRITE
 from rmqstore.remoting.bodies.topic_config import TOPIC_UNIT, TOPIC_UNIT_SUB
 from rmqstore.store.metadata import GroupConfig, TopicConfig
@@ -42,78 +52,6 @@ __all__ = [
     "update_topic",
 ]
 
-T = TypeVar("T")
-
-BrokerOption = Annotated[
-    str | None,
-    typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Address of one broker."),
-]
-MastersOption = Annotated[
-    str | None, typer.Option("-c", "--clusterName", help="All masters of this cluster.")
-]
-MembersOption = Annotated[
-    str | None, typer.Option("-c", "--clusterName", help="All brokers of this cluster.")
-]
-TopicOption = Annotated[str, typer.Option("-t", "--topic", help="Name of a topic.")]
-GroupOption = Annotated[str, typer.Option("-g", "--groupName", help="Name of a consumer group.")]
-
-
-class Switch(StrEnum):
-    """The value of a switch; mqadmin writes it out."""
-
-    TRUE = "true"
-    FALSE = "false"
-
-
-def _switch(short: str, long: str, text: str) -> Any:
-    """Returns a switch in the form of mqadmin: an option with the value true or false."""
-    return typer.Option(short, long, help=text, case_sensitive=False)
-
-
-def _at_masters(
-    namesrv: str,
-    broker: str | None,
-    cluster: str | None,
-    call: Callable[[BrokerAdmin, Sequence[str]], Awaitable[T]],
-) -> T:
-    return _at(namesrv, broker, cluster, call, only_masters=True)
-
-
-def _at_members(
-    namesrv: str,
-    broker: str | None,
-    cluster: str | None,
-    call: Callable[[BrokerAdmin, Sequence[str]], Awaitable[T]],
-) -> T:
-    return _at(namesrv, broker, cluster, call, only_masters=False)
-
-
-def _at(
-    namesrv: str,
-    broker: str | None,
-    cluster: str | None,
-    call: Callable[[BrokerAdmin, Sequence[str]], Awaitable[T]],
-    *,
-    only_masters: bool,
-) -> T:
-    """Returns the result of *call* with the addresses of the brokers that -b or -c names."""
-    if (broker is None) == (cluster is None):
-        raise typer.BadParameter("give the address of a broker (-b) or a cluster (-c)")
-
-    async def work(admin: BrokerAdmin) -> T:
-        if broker is not None:
-            return await call(admin, (broker,))
-        assert cluster is not None
-        find = admin.masters if only_masters else admin.members
-        return await call(admin, await find(cluster))
-
-    return on_brokers(namesrv, work)
-
-
-def _changed(changes: Sequence[Change], *, json: bool) -> ExitCode:
-    return print_changes("broker", changes, json=json)
-
-
 # -- topics
 
 
@@ -124,7 +62,13 @@ def topic_status(
     """Show the offsets of each queue of a topic."""
     found = on_brokers(namesrv, lambda admin: admin.topic_status(topic))
     rows = [
-        (name.broker_name, name.queue_id, each.min_offset, each.max_offset, _time(each.updated_ms))
+        (
+            name.broker_name,
+            name.queue_id,
+            each.min_offset,
+            each.max_offset,
+            time_cell(each.updated_ms),
+        )
         for name, each in sorted(found.items())
     ]
     heads = ("broker name", "queue", "min offset", "max offset", "last updated")
@@ -147,10 +91,10 @@ def update_topic(
     perm: Annotated[
         int, typer.Option("-p", "--perm", help="4 read, 2 write, 6 both. Default: 6.")
     ] = PERM_READ_WRITE,
-    order: Annotated[Switch, _switch("-o", "--order", "Ordered topic.")] = Switch.FALSE,
-    unit: Annotated[Switch, _switch("-u", "--unit", "Unit topic.")] = Switch.FALSE,
+    order: Annotated[Switch, switch("-o", "--order", "Ordered topic.")] = Switch.FALSE,
+    unit: Annotated[Switch, switch("-u", "--unit", "Unit topic.")] = Switch.FALSE,
     has_unit_sub: Annotated[
-        Switch, _switch("-s", "--hasUnitSub", "Has unit consumers.")
+        Switch, switch("-s", "--hasUnitSub", "Has unit consumers.")
     ] = Switch.FALSE,
     attributes: Annotated[
         str,
@@ -171,13 +115,13 @@ def update_topic(
         | (TOPIC_UNIT_SUB if has_unit_sub is Switch.TRUE else 0),
         order=order is Switch.TRUE,
     )
-    changes = _at_masters(
+    changes = at_masters(
         namesrv,
         broker,
         cluster,
         lambda admin, brokers: admin.update_topic(config, brokers, attributes=attributes),
     )
-    return _changed(changes, json=json)
+    return print_broker_changes(changes, json=json)
 
 
 @command
@@ -200,16 +144,16 @@ def update_sub_group(
     group: GroupOption,
     broker: BrokerOption = None,
     cluster: MastersOption = None,
-    consume: Annotated[Switch, _switch("-s", "--consumeEnable", "May consume.")] = Switch.TRUE,
+    consume: Annotated[Switch, switch("-s", "--consumeEnable", "May consume.")] = Switch.TRUE,
     from_min: Annotated[
-        Switch, _switch("-m", "--consumeFromMinEnable", "May start at the first message.")
+        Switch, switch("-m", "--consumeFromMinEnable", "May start at the first message.")
     ] = Switch.FALSE,
     broadcast: Annotated[
         Switch,
-        _switch("-d", "--consumeBroadcastEnable", "Each member may receive all messages."),
+        switch("-d", "--consumeBroadcastEnable", "Each member may receive all messages."),
     ] = Switch.FALSE,
     orderly: Annotated[
-        Switch, _switch("-o", "--consumeMessageOrderly", "Consumes in order.")
+        Switch, switch("-o", "--consumeMessageOrderly", "Consumes in order.")
     ] = Switch.FALSE,
     retry_queues: Annotated[
         int, typer.Option("-q", "--retryQueueNums", help="Queues of the retry topic. Default: 1.")
@@ -227,7 +171,7 @@ def update_sub_group(
         ),
     ] = 1,
     notices: Annotated[
-        Switch, _switch("-a", "--notifyConsumerIdsChanged", "Members are notified of changes.")
+        Switch, switch("-a", "--notifyConsumerIdsChanged", "Members are notified of changes.")
     ] = Switch.TRUE,
     namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,
@@ -245,10 +189,10 @@ def update_sub_group(
         slow_consumer_broker_id=slow_broker_id,
         notices_enabled=notices is Switch.TRUE,
     )
-    changes = _at_masters(
+    changes = at_masters(
         namesrv, broker, cluster, lambda admin, brokers: admin.update_group(config, brokers)
     )
-    return _changed(changes, json=json)
+    return print_broker_changes(changes, json=json)
 
 
 @command
@@ -257,13 +201,13 @@ def delete_sub_group(
     broker: BrokerOption = None,
     cluster: MastersOption = None,
     with_offsets: Annotated[
-        Switch, _switch("-r", "--removeOffset", "Also delete the offsets of the group.")
+        Switch, switch("-r", "--removeOffset", "Also delete the offsets of the group.")
     ] = Switch.FALSE,
     namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,
 ) -> ExitCode:
     """Delete a consumer group."""
-    changes = _at_masters(
+    changes = at_masters(
         namesrv,
         broker,
         cluster,
@@ -271,7 +215,7 @@ def delete_sub_group(
             group, brokers, with_offsets=with_offsets is Switch.TRUE
         ),
     )
-    return _changed(changes, json=json)
+    return print_broker_changes(changes, json=json)
 
 
 @command
@@ -288,7 +232,7 @@ def consumer_progress(
     rows = [
         (
             *(name.topic, name.broker_name, name.queue_id),
-            *(each.broker_offset, each.consumer_offset, each.lag, _time(each.consumed_ms)),
+            *(each.broker_offset, each.consumer_offset, each.lag, time_cell(each.consumed_ms)),
         )
         for name, each in sorted(found.items())
     ]
@@ -316,7 +260,7 @@ def broker_status(
     async def work(admin: BrokerAdmin, brokers: Sequence[str]) -> dict[str, dict[str, str]]:
         return {each: dict(await admin.broker_status(each)) for each in brokers}
 
-    found = _at_members(namesrv, broker, cluster, work)
+    found = at_members(namesrv, broker, cluster, work)
     return print_configurations("broker", found, json=json)
 
 
@@ -332,7 +276,7 @@ def get_broker_config(
     async def work(admin: BrokerAdmin, brokers: Sequence[str]) -> dict[str, dict[str, str]]:
         return {each: dict(await admin.broker_config(each)) for each in brokers}
 
-    found = _at_members(namesrv, broker, cluster, work)
+    found = at_members(namesrv, broker, cluster, work)
     return print_configurations("broker", found, json=json)
 
 
@@ -346,13 +290,13 @@ def update_broker_config(
     json: JsonOption = False,
 ) -> ExitCode:
     """Change one key of the configuration of brokers."""
-    changes = _at_members(
+    changes = at_members(
         namesrv,
         broker,
         cluster,
         lambda admin, brokers: admin.update_broker_config(key, value, brokers),
     )
-    return _changed(changes, json=json)
+    return print_broker_changes(changes, json=json)
 
 
 @command
@@ -373,11 +317,7 @@ def ha_status(
         return found
 
     def show() -> ExitCode:
-        found = _at_masters(namesrv, broker, cluster, work)
+        found = at_masters(namesrv, broker, cluster, work)
         return print_configurations("broker", found, json=json)
 
     return repeat(show, interval)
-
-
-def _time(time_ms: int) -> str:
-    return time_text(time_ms) if time_ms else ""

@@ -41,13 +41,25 @@ def query_message_by_id(
             "-f", "--bodyFormat", metavar="CHARSET", help="Show the body as text, such as UTF-8."
         ),
     ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("-g", "--consumerGroup", help="Group of the consumer of -d."),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option("-d", "--clientId", help="Consumer that consumes the messages at once."),
+    ] = None,
     namesrv: NamesrvOption = LOCAL_NAMESERVER,
     json: JsonOption = False,
 ) -> ExitCode:
-    """Show messages by their ids."""
+    """Show messages by their ids, or let a consumer consume them."""
     wanted = [each.strip() for each in ids.split(",") if each.strip()]
     if not wanted:
         raise typer.BadParameter("give at least one id", param_hint="-i")
+    if (group is None) != (client_id is None):
+        raise typer.BadParameter("give both -g and -d, or none", param_hint="-d")
+    if group is not None and client_id is not None:
+        return _consume(namesrv, topic, wanted, group, client_id, json=json)
 
     async def work(admin: BrokerAdmin) -> Sequence[StoredMessage]:
         return [await admin.message_by_id(topic, each) for each in wanted]
@@ -61,6 +73,26 @@ def query_message_by_id(
         if body_format is not None:
             rows.append(("body", _text(message.body, body_format)))
         print_table(("message", "value"), ("message", "value"), rows, json=False)
+    return ExitCode.OK
+
+
+def _consume(
+    namesrv: str, topic: str, ids: Sequence[str], group: str, client_id: str, *, json: bool
+) -> ExitCode:
+    """Lets one consumer consume messages, and prints the results of its listener."""
+
+    async def work(admin: BrokerAdmin) -> Sequence[tuple[str, Any]]:
+        found = []
+        for each in ids:
+            message = await admin.message_by_id(topic, each)
+            result = await admin.consume_directly(
+                group, client_id, topic, message.offset_id, format_address(message.store_host)
+            )
+            found.append((message.offset_id, result.get("consumeResult")))
+        return found
+
+    members = ("offsetMsgId", "consumeResult")
+    print_table(("message", "result"), members, on_brokers(namesrv, work), json=json)
     return ExitCode.OK
 
 

@@ -23,6 +23,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from rmqstore.cli.app import app
+from tests.cli.served_broker import Served
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,3 +113,11 @@ def small(tmp_path: Path) -> Path:
                 )
             )
     return path
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """Return a running broker."""
+    made = Served(tmp_path)
+    yield made
+    made.close()

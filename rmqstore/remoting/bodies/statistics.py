@@ -13,7 +13,7 @@ from typing import Any
 
 from rmqstore.remoting import fastjson
 from rmqstore.remoting.bodies.queue_name import QueueName, encode_queue_table
-from rmqstore.remoting.bodies.values import integer_at, object_of, texts_of
+from rmqstore.remoting.bodies.values import integer_at, list_of, object_of, text_at, texts_of
 
 __all__ = [
     "ConsumeStats",
@@ -56,7 +56,7 @@ class TopicStats:
                     integer_at(each, "maxOffset", 0),
                     integer_at(each, "lastUpdateTimestamp", 0),
                 )
-                for name, each in _queues_of(body, "TopicStatsTable").items()
+                for name, each in _queues_of(fastjson.loads(body), "TopicStatsTable").items()
             }
         )
 
@@ -107,6 +107,11 @@ class ConsumeStats:
     @classmethod
     def decode(cls, body: bytes) -> ConsumeStats:
         """Return the answer to GET_CONSUME_STATS. Raises RemotingFrameError."""
+        return cls.of(fastjson.loads(body))
+
+    @classmethod
+    def of(cls, value: object) -> ConsumeStats:
+        """Return the progress that parsed JSON holds. Raises RemotingFrameError."""
         return cls(
             {
                 name: QueueProgress(
@@ -115,7 +120,7 @@ class ConsumeStats:
                     integer_at(each, "pullOffset", 0),
                     integer_at(each, "lastTimestamp", 0),
                 )
-                for name, each in _queues_of(body, "ConsumeStats").items()
+                for name, each in _queues_of(value, "ConsumeStats").items()
             }
         )
 
@@ -141,6 +146,19 @@ class ConsumeStatsOfAll:
     address: str
     groups: Mapping[str, Sequence[ConsumeStats]]
     """By group, one for each topic."""
+
+    @classmethod
+    def decode(cls, body: bytes) -> ConsumeStatsOfAll:
+        """Return the answer to GET_BROKER_CONSUME_STATS. Raises RemotingFrameError."""
+        fields = object_of(fastjson.loads(body), "ConsumeStatsList")
+        return cls(
+            text_at(fields, "brokerAddr"),
+            {
+                group: [ConsumeStats.of(each) for each in list_of(stats, "consumeStatsList")]
+                for of_group in list_of(fields.get("consumeStatsList"), "consumeStatsList")
+                for group, stats in object_of(of_group, "consumeStatsList").items()
+            },
+        )
 
     def encode(self) -> bytes:
         """Return the body."""
@@ -239,8 +257,8 @@ class GroupList:
         return fastjson.dumps({"groupList": list(self.groups)})
 
 
-def _queues_of(body: bytes, what: str) -> dict[QueueName, Mapping[str, Any]]:
-    fields = object_of(fastjson.loads(body), what)
+def _queues_of(value: object, what: str) -> dict[QueueName, Mapping[str, Any]]:
+    fields = object_of(value, what)
     found = {}
     for key, each in object_of(fields.get("offsetTable"), "offsetTable").items():
         found[QueueName.of_key(key)] = object_of(each, what)
