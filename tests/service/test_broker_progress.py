@@ -14,6 +14,7 @@ from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.node import Broker
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
+from rmqstore.remoting.bodies.statistics import ConsumeStats
 from rmqstore.remoting.bodies.tables import TopicList
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
@@ -99,6 +100,15 @@ async def test_progress_of_all_groups_is_that_on_each_topic(tmp_path: Path) -> N
             await call(consumer, operator.broker, heartbeat("c1", "g", topic="T"))
             found = await operator.json(code, {"isOrder": "false"})
             assert found["totalDiff"] == 3
+
+
+@on_loop
+async def test_group_that_pulled_elsewhere_has_nothing_in_flight(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator:
+        fields = {"consumerGroup": "g", "topic": "T"}
+        answer = await operator.ask(RequestCode.GET_CONSUME_STATS, fields)
+        found = ConsumeStats.decode(answer.body).queues
+        assert {each.in_flight for each in found.values()} == {0}
 
 
 @on_loop

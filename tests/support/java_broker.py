@@ -44,6 +44,14 @@ def controller_settings(host: str, port: int, home: Path, *, is_jraft: bool) -> 
     }
 
 
+async def admin_output(client: Replica, *arguments: str) -> tuple[str, str]:
+    """Return what mqadmin prints in the JVM of a client, and what it writes to its standard
+    error."""
+    line = f"admin {' '.join(arguments)}"
+    answer = await asyncio.to_thread(client.ask, line, timeout=LIMIT_S)
+    return answer["printed"], answer["errors"]
+
+
 class JavaSide:
     """The Java processes of one test; all end with it."""
 
@@ -120,10 +128,7 @@ class JavaSide:
         """Return what mqadmin prints."""
         if self._client is None:
             self._client = await self.client()
-        line = f"admin {' '.join(arguments)}"
-        answer = await asyncio.to_thread(self._client.ask, line, timeout=LIMIT_S)
-        printed: str = answer["printed"]
-        return printed
+        return (await admin_output(self._client, *arguments))[0]
 
     async def client(self, properties: Mapping[str, object] = MappingProxyType({})) -> Replica:
         """Start a client with properties of Java's, and return it once it is up."""

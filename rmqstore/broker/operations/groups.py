@@ -102,7 +102,9 @@ class GroupOperations:
         for number in range(0 if config is None else config.read_queue_count):
             committed = metadata.offsets.query(topic, group, number) or 0
             pulled = metadata.offsets.last_pulled(topic, group, number) or 0
-            yield QueueName(topic, self._core.config.name, number), committed, max(pulled, 0)
+            # A group that committed without a pull here has nothing in flight.
+            name = QueueName(topic, self._core.config.name, number)
+            yield name, committed, max(pulled, committed)
 
     def _progress(
         self, queues: Iterable[tuple[QueueName, int, int]]

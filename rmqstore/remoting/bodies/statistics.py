@@ -93,7 +93,7 @@ class QueueProgress:
     @property
     def in_flight(self) -> int:
         """Messages that the group has pulled and not committed."""
-        return max(self.pull_offset - self.consumer_offset, 0)
+        return self.pull_offset - self.consumer_offset
 
 
 @dataclass(frozen=True, slots=True)

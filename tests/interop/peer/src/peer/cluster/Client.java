@@ -7,9 +7,11 @@ import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.SortedSet;
 import java.util.TreeSet;
@@ -183,15 +185,25 @@ public final class Client {
         emit("event", "done", "numbers", numbers);
     }
 
-    private void admin(String[] arguments) {
-        PrintStream former = System.out;
+    private void admin(String[] arguments) throws ReflectiveOperationException {
+        PrintStream formerOut = System.out;
+        PrintStream formerErr = System.err;
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
-        try (PrintStream into = new PrintStream(printed, true, StandardCharsets.UTF_8)) {
-            System.setOut(into);
+        ByteArrayOutputStream errors = new ByteArrayOutputStream();
+        try (PrintStream out = new PrintStream(printed, true, StandardCharsets.UTF_8);
+                PrintStream err = new PrintStream(errors, true, StandardCharsets.UTF_8)) {
+            System.setOut(out);
+            System.setErr(err);
+            // A command keeps clients that it has closed in fields, and cannot run again.
+            Field commands = MQAdminStartup.class.getDeclaredField("SUB_COMMANDS");
+            commands.setAccessible(true);
+            ((List<?>) commands.get(null)).clear();
             MQAdminStartup.main0(arguments, null);
         } finally {
-            System.setOut(former);
+            System.setOut(formerOut);
+            System.setErr(formerErr);
         }
-        emit("event", "done", "printed", printed.toString(StandardCharsets.UTF_8));
+        emit("event", "done", "printed", printed.toString(StandardCharsets.UTF_8),
+                "errors", errors.toString(StandardCharsets.UTF_8));
     }
 }
