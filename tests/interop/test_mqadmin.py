@@ -47,6 +47,7 @@ async def _play(release: str, root: Path) -> list[str]:
                     release == OLD and command.defect_of_old
                 ):
                     continue
+                await asyncio.gather(ours.beat(), theirs.beat())
                 mine, other = await asyncio.gather(
                     admin_output(tools[0], *ours.line(command.line)),
                     admin_output(tools[1], *theirs.line(command.line)),

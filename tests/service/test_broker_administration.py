@@ -387,6 +387,26 @@ _EXPORTER_KEYS = set(
 
 
 @on_loop
+async def test_topic_with_a_queue_mapping_is_an_ordinary_one(tmp_path: Path) -> None:
+    item = {"bname": "broker-a", "logicOffset": 100, "queueId": 0, "startOffset": 0}
+    mapping = {"T": {"bname": "broker-a", "hostedQueues": {"5": [item]}, "totalQueues": 8}}
+    text = json.dumps({"dataVersion": {}, "topicQueueMappingInfoMap": mapping})
+    file = tmp_path / "config" / "topicQueueMapping.json"
+    file.parent.mkdir()
+    file.write_text(text)
+    async with operated(tmp_path) as operator:
+        await operator.broker.metadata.change_topic(TopicConfig("T", 1, 1))
+        sent = send_request("T", b"m", queue_id=0)
+        answer = await operator.ask(sent.code, sent.ext_fields, sent.body)
+        assert answer.ext_fields["queueOffset"] == "0"
+        pull = pull_request("T", 0)
+        assert (await operator.ask(pull.code, pull.ext_fields)).code == ResponseCode.SUCCESS
+        answer = await operator.ask(RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC)
+        refused(answer, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "static topics")
+    assert file.read_text() == text
+
+
+@on_loop
 async def test_list_of_groups_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
     async with operated(tmp_path) as operator:
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST

@@ -1,14 +1,16 @@
-"""Two clusters with the same history: each has a nameserver and a broker, of ours or of Java."""
+"""Two clusters with the same history: each has a nameserver, a master and a slave, of ours or of
+Java."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rmqstore.broker.node import Broker
-from rmqstore.config import NameserverConfig
+from rmqstore.config import BrokerRole, NameserverConfig
 from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
@@ -22,14 +24,13 @@ from tests.support.brokers import broker_config
 from tests.support.java_broker import JavaSide
 from tests.support.java_cluster import CLUSTER, GROUP
 from tests.support.sends import send_request
+from tests.support.waiting import until
 
 __all__ = ["Side", "java_cluster", "our_cluster"]
 
 CALL_S = 60.0
 _MESSAGES = 6
-_BROKER: Mapping[str, object] = {
-    "brokerId": 0,
-    "brokerRole": "ASYNC_MASTER",
+_JAVA: Mapping[str, object] = {
     # Without it a deletion of a topic fails in RocketMQ.
     "timerWheelEnable": "true",
 }
@@ -41,14 +42,18 @@ class Side:
 
     namesrv: str
     broker: str
+    slave: str
     names: dict[str, str] = field(default_factory=dict)
     """What the braces of a command stand for."""
+    beat: Callable[[], Awaitable[Frame]] = field(init=False)
+    """Keeps the clients of the history online for two minutes."""
 
     def line(self, text: str) -> list[str]:
         """Return the words of a command."""
         known = {
             "namesrv": self.namesrv,
             "broker": self.broker,
+            "slave": self.slave,
             "cluster": CLUSTER,
             "group": GROUP,
             **self.names,
@@ -61,19 +66,25 @@ async def our_cluster(root: Path) -> AsyncIterator[Side]:
     """Run servers of ours within the block."""
     async with Nameserver(NameserverConfig(bind_address="127.0.0.1", listen_port=0)) as server:
         namesrv = format_address(server.address)
-        config = broker_config(root, name=GROUP, cluster_name=CLUSTER, nameservers=(namesrv,))
-        async with Broker(config) as broker:
+        common = {"name": GROUP, "cluster_name": CLUSTER, "nameservers": (namesrv,)}
+        master = broker_config(root / "master", **common)
+        slave = broker_config(root / "slave", broker_id=1, broker_role=BrokerRole.SLAVE, **common)
+        async with Broker(master) as broker:
             await broker.registered()
-            async with _with_history(Side(namesrv, format_address(broker.address)), root) as side:
-                yield side
+            async with Broker(slave) as second:
+                await second.registered()
+                addresses = map(format_address, (broker.address, second.address))
+                async with _with_history(Side(namesrv, *addresses), root) as side:
+                    yield side
 
 
 @asynccontextmanager
 async def java_cluster(java: JavaSide, root: Path) -> AsyncIterator[Side]:
     """Run servers of Java within the block."""
     namesrv = await java.nameserver()
-    broker = await java.broker(namesrv, **_BROKER)
-    async with _with_history(Side(namesrv, broker), root) as side:
+    broker = await java.broker(namesrv, brokerId=0, brokerRole="ASYNC_MASTER", **_JAVA)
+    slave = await java.broker(namesrv, brokerId=1, brokerRole="SLAVE", **_JAVA)
+    async with _with_history(Side(namesrv, broker, slave), root) as side:
         yield side
 
 
@@ -102,13 +113,15 @@ async def _with_history(side: Side, root: Path) -> AsyncIterator[Side]:
             side.names |= {f"id{number}": sent.ext_fields["msgId"], f"key{number}": key}
         beat = Frame(RequestCode.HEART_BEAT, body=_HEARTBEAT.encode())
         beat.language = LanguageCode.JAVA
-        await call(beat)
+        side.beat = partial(call, beat)
+        await side.beat()
         for group, queue, offset in (("g", 0, 2), ("g", 1, 3), ("h", 0, 1)):
             fields = {"consumerGroup": group, "topic": "T", "queueId": str(queue)}
             fields["commitOffset"] = str(offset)
             await call(Frame.request(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
 
         root.mkdir(parents=True, exist_ok=True)
+        await _copied(client, side)
         lists = {
             "groups": [GroupConfig(each).members() for each in ("v", "w")],
             "topics": [TopicConfig(each, 2, 2).members() for each in ("V1", "V2")],
@@ -118,6 +131,18 @@ async def _with_history(side: Side, root: Path) -> AsyncIterator[Side]:
             file.write_bytes(fastjson.dumps(members))
             side.names[name] = str(file)
         yield side
+
+
+async def _copied(client: RemotingClient, side: Side) -> None:
+    """Return once the slave has the log of its master."""
+    status = Frame(RequestCode.GET_BROKER_HA_STATUS)
+
+    async def is_copied() -> bool:
+        answer = await client.call(side.broker, status, CALL_S)
+        slaves = fastjson.loads(answer.body).get("haConnectionInfo", [])
+        return any(each["diff"] == 0 and each["slaveAckOffset"] > 0 for each in slaves)
+
+    await until(is_copied, "the slave has the log", pause=0.1)
 
 
 def _topic(name: str, queues: int) -> dict[str, str]:
