@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from rmqstore.broker.context import Context
+from rmqstore.broker.metadata.delay_progress import DelayProgress
 from rmqstore.broker.operations.core import ViewOf
 from rmqstore.broker.timers import TimerState
 from rmqstore.remoting.bodies.tables import KvTable
@@ -26,6 +27,9 @@ _UNITS = "KMGTPE"
 
 class TimerMessages(Protocol):
     """The service of timer messages."""
+
+    progress: DelayProgress
+    """How far deliveries have come, those of delayed messages included."""
 
     def state(self) -> TimerState:
         """Return what waits."""
@@ -136,7 +140,7 @@ class RuntimeInfoRequests:
 
     def _of_delay_levels(self) -> Mapping[str, object]:
         """Returns the progress of each delay level that had messages."""
-        offsets = self._context.metadata.tables.delays.latest.offsets
+        offsets = self._timers.progress.latest.offsets
         levels = range(1, len(self._context.config.store.delay_levels_ms) + 1)
         ends = {
             level: self._view().next_offset(SCHEDULE_TOPIC, level - 1)

@@ -60,7 +60,7 @@ class TimerMessages(Service):
         self, core: Core, make_index: Callable[..., TimerIndex], progress: DelayProgress
     ) -> None:
         self._core = core
-        self._progress = progress
+        self.progress = progress
         self._view = ViewOf(core)
         self._deliverer = Deliverer(core)
         self._make_index = make_index
@@ -177,7 +177,7 @@ class TimerMessages(Service):
             await runtime.sleep(_DISPATCH_S)
 
         first, next_offset = self._view().bounds(TIMER_TOPIC, 0) or (0, 0)
-        progress = self._progress.latest.timer
+        progress = self.progress.latest.timer
         by_java = await self._progress_of_java()
         if by_java is not None and (progress is None or by_java[:2] > progress[:2]):
             progress = by_java
@@ -479,7 +479,7 @@ class TimerMessages(Service):
         safe = min(store.flushed_offset, store.confirm_offset)
         progress = timers.settle(safe, store.end_offset)
         if progress is not None:
-            self._progress.step_timer(progress)
+            self.progress.step_timer(progress)
 
     # ---- files that RocketMQ reads
 
@@ -511,7 +511,7 @@ class TimerMessages(Service):
         """Writes log, wheel, progress and check point, in this order."""
         progress, metadata = timers.progress, self._core.metadata
         await self._core.runtime.on_disk(index.flush)
-        failure = await metadata.failure_of(self._progress.name)
+        failure = await metadata.failure_of(self.progress.name)
         if failure is not None:
             raise failure
         former = TimerCheckpoint.decode(metadata.timer_files.checkpoint())
