@@ -87,8 +87,12 @@ def outcome(test: str, ended: str, text: str = "") -> Outcome:
             outcome("OrderMsgIT#testOrderMsg", "failed"),
         ),
         (
-            outcome("PopBigMessageIT#any", "failed", "POP_MESSAGE (200050): not served"),
-            outcome("PopBigMessageIT#any", "failed", "timeout"),
+            outcome(
+                "CreateAndUpdateTopicIT#testStaticTopicNotAffected",
+                "failed",
+                "UPDATE_AND_CREATE_STATIC_TOPIC (513): not served",
+            ),
+            outcome("CreateAndUpdateTopicIT#testStaticTopicNotAffected", "failed", "timeout"),
         ),
         (
             outcome("OffsetNotFoundIT#any", "failed", "IN THE JVM: a hook"),

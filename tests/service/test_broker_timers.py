@@ -444,6 +444,7 @@ async def test_recalled_message_is_not_delivered(tmp_path: Path) -> None:
 
         recalled = await call(client, broker, recall_request(handle))
         assert (recalled.code, recalled.ext_fields["msgId"]) == (ResponseCode.SUCCESS, "K")
+        assert recalled.ext_fields["MSG_REGION"] == "DefaultRegion"
         [_, _, deletion] = await arrived(broker, TIMER, 3)
         assert deletion.body == b"0"
         wanted = {

@@ -244,6 +244,7 @@ def test_group_of_wrong_types_reaches_no_operation(wrong: dict[str, Any]) -> Non
     ],
 )
 def test_refused_mode_is_not_set(core: Core, mode: RequestMode, code: int) -> None:
+    core.makes_groups = False
     with pytest.raises(RequestRefused) as caught:
         asyncio.run(GroupOperations(core).set_mode(mode))
     assert caught.value.code == code
@@ -254,6 +255,12 @@ def test_mode_of_a_group_on_a_topic_is_set(core: Core) -> None:
     mode = RequestMode("T", "G", "POP", 4)
     assert asyncio.run(GroupOperations(core).set_mode(mode)) is core.spread
     assert core.modes == [mode]
+
+
+def test_mode_of_an_unknown_group_makes_the_group_as_a_consumer_does(core: Core) -> None:
+    asyncio.run(GroupOperations(core).set_mode(RequestMode("T", "new", "POP")))
+    assert "new" in core.groups
+    assert len(core.modes) == 1
 
 
 def test_forbidden_group_may_read_the_topic_once_it_is_allowed_again(core: Core) -> None:

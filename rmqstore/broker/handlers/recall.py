@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqstore.broker.context import Context
 from rmqstore.broker.operations.recall import Recall, RecallOperation
-from rmqstore.broker.operations.send import SendOperation
+from rmqstore.broker.operations.send import REGION, SendOperation
 from rmqstore.errors import PutError
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -39,4 +39,5 @@ class RecallRequests:
         except PutError as error:
             return call.respond(ResponseCode.SYSTEM_ERROR, str(error)[:_REMARK_SIZE_MAX])
         fields = RecallMessageResponseHeader(message_id=key).to_fields()
-        return call.respond(ResponseCode.SUCCESS, fields=fields)
+        # Without the region a producer of Java writes no trace of the recall.
+        return call.respond(ResponseCode.SUCCESS, fields={**fields, "MSG_REGION": REGION})

@@ -62,7 +62,8 @@ class GroupOperations:
             raise RequestRefused(
                 f"topic[{mode.topic}] not exist", code=ResponseCode.TOPIC_NOT_EXIST
             )
-        self.config(mode.group)
+        if await self._core.metadata.group_for(mode.group) is None:
+            raise _no_group(mode.group)
         return await self._core.metadata.set_mode(mode)
 
     async def allow(self, group: str, topic: str, *, is_readable: bool) -> Spread:
@@ -79,10 +80,7 @@ class GroupOperations:
         """Return a group. Raises RequestRefused for an unknown one."""
         group = self._core.metadata.group(name)
         if group is None:
-            raise RequestRefused(
-                f"No group in this broker. group: {name}",
-                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            )
+            raise _no_group(name)
         return group
 
     async def stats(self, group: str, topics: Collection[str] = ()) -> ConsumeStats:
@@ -120,3 +118,10 @@ class GroupOperations:
                     consumed_ms = 0  # The message is deleted, or the offset is past the end.
             found[name] = QueueProgress(queue.end, committed, pulled, consumed_ms)
         return found
+
+
+def _no_group(name: str) -> RequestRefused:
+    return RequestRefused(
+        f"No group in this broker. group: {name}",
+        code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    )
