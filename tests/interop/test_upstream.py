@@ -87,12 +87,8 @@ def outcome(test: str, ended: str, text: str = "") -> Outcome:
             outcome("OrderMsgIT#testOrderMsg", "failed"),
         ),
         (
-            outcome(
-                "CreateAndUpdateTopicIT#testStaticTopicNotAffected",
-                "failed",
-                "UPDATE_AND_CREATE_STATIC_TOPIC (513): not served",
-            ),
-            outcome("CreateAndUpdateTopicIT#testStaticTopicNotAffected", "failed", "timeout"),
+            outcome("PopOrderlyIT#any", "failed", "orderly POP is not served"),
+            outcome("PopOrderlyIT#any", "failed", "timeout"),
         ),
         (
             outcome("OffsetNotFoundIT#any", "failed", "IN THE JVM: a hook"),

@@ -60,6 +60,15 @@ async def test_acknowledgement_is_stored_with_the_place_and_time_of_its_pop(
 
 
 @on_loop
+async def test_handle_of_a_proxy_is_taken(tmp_path: Path) -> None:
+    async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
+        popper, messages = await two_popped(broker, client)
+        handle = f"{messages[0].handle} 12345"
+        assert (await popper.change(handle, 1000)).code == ResponseCode.SUCCESS
+        assert (await popper.ack(handle)).code == ResponseCode.SUCCESS
+
+
+@on_loop
 async def test_acknowledgement_of_several_messages_is_one_record(tmp_path: Path) -> None:
     async with Broker(broker_config(tmp_path)) as broker, RemotingClient() as client:
         popper, messages = await two_popped(broker, client)

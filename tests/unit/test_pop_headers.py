@@ -41,6 +41,12 @@ def test_receipt_handle_of_a_whole_pop_has_no_offset() -> None:
     assert str(ReceiptHandle.parse(text)) == text
 
 
+def test_receipt_handle_of_a_proxy_has_the_physical_offset_too() -> None:
+    handle = ReceiptHandle.parse(f"{HANDLE} 12345")
+    assert (handle.offset, handle.physical_offset) == (105, 12345)
+    assert str(handle) == f"{HANDLE} 12345"
+
+
 def test_receipt_handle_of_revive_queue_999_is_orderly() -> None:
     assert ReceiptHandle.parse(HANDLE.replace(" 3 1 ", " 999 0 ")).is_orderly
 
@@ -50,7 +56,8 @@ def test_receipt_handle_of_revive_queue_999_is_orderly() -> None:
     [
         ("", "1 parts"),
         ("1 2 3", "3 parts"),
-        (HANDLE + " 9", "9 parts"),
+        (HANDLE + " 9 9", "10 parts"),
+        (HANDLE + " x", "physical offset is 'x'"),
         (HANDLE.replace("100", "x"), "first offset is 'x'"),
         (HANDLE.replace("100", "-1"), "first offset is '-1'"),
         (HANDLE.replace("100", str(2**63)), "first offset is '9223372036854775808'"),

@@ -39,13 +39,15 @@ class ReceiptHandle:
     queue: int
     offset: int | None = None
     """Of the message; None in a handle of a whole pop."""
+    physical_offset: int | None = None
+    """Of the message, in the handles of proxies."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the handle of a text. Raises InvalidFieldError, which says what is wrong."""
         parts = text.split(" ")
-        if len(parts) not in (7, 8):
-            raise _malformed(text, f"it has {len(parts)} parts instead of 7 or 8")
+        if not 7 <= len(parts) <= 9:
+            raise _malformed(text, f"it has {len(parts)} parts instead of 7 to 9")
         kind = _number(text, "the form of the topic", parts[4], high=max(RetryKind))
         return cls(
             start_offset=_number(text, "the first offset", parts[0]),
@@ -55,13 +57,17 @@ class ReceiptHandle:
             kind=RetryKind(kind),
             broker_name=parts[5],
             queue=_number(text, "the queue", parts[6], high=_INT32_MAX),
-            offset=_number(text, "the offset", parts[7]) if len(parts) == 8 else None,
+            offset=_number(text, "the offset", parts[7]) if len(parts) > 7 else None,
+            physical_offset=(
+                _number(text, "the physical offset", parts[8]) if len(parts) > 8 else None
+            ),
         )
 
     def __str__(self) -> str:
         times = f"{self.start_offset} {self.pop_time_ms} {self.invisible_ms} {self.revive_queue}"
         handle = f"{times} {int(self.kind)} {self.broker_name} {self.queue}"
-        return handle if self.offset is None else f"{handle} {self.offset}"
+        offsets = (self.offset, self.physical_offset)
+        return " ".join([handle, *(str(each) for each in offsets if each is not None)])
 
     @property
     def is_orderly(self) -> bool:
