@@ -128,6 +128,11 @@ class ClientTable:
         found = self._consumers.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
+    def subscribers(self, topic: str) -> tuple[str, ...]:
+        """Return the consumer groups whose members that are online subscribe to a topic."""
+        groups = self._consumers.items()
+        return tuple(name for name, each in groups if topic in each.subscriptions)
+
     # -- Heartbeats.
 
     def heard(self, connection: Peer, *, now_ms: int) -> None:

@@ -174,7 +174,7 @@ class OpenBroker:
         send = SendOperation(self, self._timers)
         families: list[Requests] = [
             MetadataRequests(self),
-            TopicRequests(self),
+            TopicRequests(self, self.clients.table),
             GroupRequests(self),
             OffsetRequests(self, self.clients.table),
             AdminRequests(self),

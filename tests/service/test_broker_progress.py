@@ -14,7 +14,7 @@ from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.node import Broker
 from rmqstore.net.addresses import format_address
 from rmqstore.remoting import fastjson
-from rmqstore.remoting.bodies.statistics import ConsumeStats
+from rmqstore.remoting.bodies.statistics import ConsumeStats, GroupList
 from rmqstore.remoting.bodies.tables import TopicList
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
@@ -117,6 +117,15 @@ async def test_topics_of_a_group_are_those_it_has_offsets_on(tmp_path: Path) -> 
         answer = await operator.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"})
         address = format_address(operator.broker.address)
         assert TopicList.decode(answer.body) == TopicList(("T", "U"), address)
+
+
+@on_loop
+async def test_groups_of_a_topic_are_those_with_offsets_and_those_online(tmp_path: Path) -> None:
+    async with operated(tmp_path) as operator, RemotingClient() as consumer:
+        await call(consumer, operator.broker, heartbeat("c1", "new", "g", topic="T"))
+        await call(consumer, operator.broker, heartbeat("c1", "other", topic="U"))
+        answer = await operator.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})
+        assert GroupList.decode(answer.body).groups == ("g", "h", "new")
 
 
 @on_loop

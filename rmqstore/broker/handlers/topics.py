@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rmqstore.broker.clients import ClientTable
 from rmqstore.broker.context import Context
 from rmqstore.broker.metadata import topics as rules
 from rmqstore.broker.operations.topics import TopicChange, TopicOperations
@@ -26,8 +27,9 @@ class TopicRequests:
     """Answers requests about topics. Where members of the set lack a change, the remark names the
     number of those that hold it."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, clients: ClientTable) -> None:
         self._operations = TopicOperations(context)
+        self._clients = clients
 
     def handlers(self) -> dict[int, Handler]:
         """Return every handler by request code."""
@@ -74,8 +76,9 @@ class TopicRequests:
         return call.respond(ResponseCode.SUCCESS, body=stats.encode())
 
     def _consumers(self, call: Call[OneTopicRequestHeader, bytes]) -> Frame:
-        groups = self._operations.groups_of(call.header.topic)
-        return call.respond(ResponseCode.SUCCESS, body=GroupList(groups).encode())
+        topic = call.header.topic
+        groups = {*self._operations.groups_of(topic), *self._clients.subscribers(topic)}
+        return call.respond(ResponseCode.SUCCESS, body=GroupList(sorted(groups)).encode())
 
     def _system_topics(self, call: Call[Any, bytes]) -> Frame:
         topics = self._operations.system_topics()

@@ -168,6 +168,8 @@ _HEARTBEAT = HeartbeatData(
                 SubscriptionData(topic="%RETRY%g", version=5),
             ),
         ),
+        # It has committed nothing.
+        ConsumerData(group="new", subscriptions=(SubscriptionData(topic="T", version=5),)),
     ),
     producers=("pg",),
 )
