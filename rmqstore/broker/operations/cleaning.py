@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqstore.broker.metadata.topics import is_system
-from rmqstore.broker.operations.core import Core
+from rmqstore.broker.operations.core import Core, ViewOf
 from rmqstore.store.inspection import InspectionView
 from rmqstore.topic_names import LIGHT_PREFIX
 
@@ -28,6 +28,7 @@ class CleaningOperations:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._view = ViewOf(core)
 
     async def remove_expired(self) -> int:
         """Remove the log files that are older than fileReservedTime, at any hour, with the files of
@@ -46,7 +47,10 @@ class CleaningOperations:
         counts: dict[str, int] = {}
         for topic, number in names:
             if not (metadata.topic(topic) or is_system(topic) or topic.startswith(LIGHT_PREFIX)):
-                counts[topic] = counts.get(topic, 0) + len(store.queue(topic, number))
+                # Messages count that consumers do not see yet.
+                next_offset = self._view().next_offset(topic, number)
+                count = next_offset - store.queue(topic, number).start
+                counts[topic] = counts.get(topic, 0) + count
 
         removed = []
         for topic in sorted(topic for topic, count in counts.items() if count == 0):
