@@ -125,7 +125,9 @@ async def _compared(java: JavaSide, root: Path) -> None:
     async with Nameserver(namesrv_config) as server, RemotingClient() as client:
         namesrv = format_address(server.address)
         theirs = _Place(client, await java.broker(namesrv, timerWheelEnable="true"))
-        config = broker_config(root, name=GROUP + "-ours", cluster_name=CLUSTER)
+        config = broker_config(
+            root, name=GROUP + "-ours", cluster_name=CLUSTER, nameservers=(namesrv,)
+        )
         async with Broker(config) as broker:
             ours = _Place(client, format_address(broker.address))
             for place in (ours, theirs):
@@ -148,6 +150,15 @@ async def _compared(java: JavaSide, root: Path) -> None:
             own_kinds, other_kinds = _kinds(own_info), _kinds(other_info)
             assert own_kinds.keys() - _OWN_KEYS == other_kinds.keys() - _OWN_KEYS
             assert {key: own_kinds[key] for key in other_kinds} == other_kinds
+
+            for _ in range(3):
+                assert (await ours.call(send_request("O", b"ours"))).code == ResponseCode.SUCCESS
+            await broker.registered()
+            printed = await java.admin("statsAll", "-n", namesrv, "-t", "O")
+            [line] = [each.split() for each in printed.splitlines() if each.startswith("O ")]
+            topic, lag, rate, total, groups = line
+            assert (topic, lag, total, groups) == ("O", "0", "3", "NO_CONSUMER")
+            assert float(rate) > 0
 
 
 @with_release(NEW)

@@ -510,21 +510,31 @@ async def test_many_requests_of_one_connection_hardly_delay_another() -> None:
     handled: list[int] = []
 
     def busy(connection: RemotingConnection, request: Frame) -> Frame:
-        end = time.perf_counter() + 0.0002
+        end = time.perf_counter() + 0.001
         while time.perf_counter() < end:
             pass
         handled.append(request.opaque)
         return request.respond(ResponseCode.SUCCESS)
 
+    async def longest_turn() -> int:
+        """Return the most requests that are handled between two rounds of the loop."""
+        longest = known = 0
+        while len(handled) < 300:
+            await asyncio.sleep(0)
+            longest, known = max(longest, len(handled) - known), len(handled)
+        return longest
+
     async with serve(handlers={ECHO: busy}) as server:
         many, one = await BarePeer.to(server), await BarePeer.to(server)
-        await many.send(*(Frame(ECHO, opaque=number) for number in range(1000)))
+        turns = asyncio.create_task(longest_turn())
+        await many.send(*(Frame(ECHO, opaque=number) for number in range(299)))
         await until(lambda: handled, "the first one is handled")
         await one.send(Frame(ECHO, opaque=5000))
         assert (await one.receive()).opaque == 5000
-        assert handled.index(5000) < 500
-        assert [(await many.receive()).opaque for _ in range(1000)] == list(range(1000))
-        assert [each for each in handled if each != 5000] == list(range(1000))
+        assert handled.index(5000) < 200
+        assert [(await many.receive()).opaque for _ in range(299)] == list(range(299))
+        # One that is answered at once may come between.
+        assert await turns <= 8 + 1
         await many.close()
         await one.close()
 
