@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from rmqstore._native.core import Record
+from rmqstore.broker.membership.roles import Role
 from rmqstore.broker.node import Broker
 from rmqstore.broker.operations.deliveries import Deliverer
 from rmqstore.broker.services.timers import TimerMessages
 from rmqstore.config import BrokerConfig
 from rmqstore.errors import DiskError, NotWritable, PutError
+from rmqstore.message import Durability
 from rmqstore.remoting.client import RemotingClient
 from rmqstore.remoting.codes import RequestCode, ResponseCode
 from rmqstore.remoting.frames import Frame
@@ -432,6 +434,7 @@ def recall_request(handle: str, *, topic: str = "T", **fields: str) -> Frame:
 
 @on_loop
 async def test_recalled_message_is_not_delivered(tmp_path: Path) -> None:
+    """testBuildMessage and testProcessRequest_success of upstream's RecallMessageProcessorTest."""
     async with Broker(quick(tmp_path, recalls=True)) as broker, RemotingClient() as client:
         due_ms = now_ms() + 2000
         timed = {"TIMER_DELIVER_MS": str(due_ms)}
@@ -463,7 +466,10 @@ async def test_recalled_message_is_not_delivered(tmp_path: Path) -> None:
 
 @on_loop
 async def test_recall_is_refused_where_it_would_do_nothing(tmp_path: Path) -> None:
-    """RocketMQ answers success, and delivers the message, if the slot of the handle is another."""
+    """RocketMQ answers success, and delivers the message, if the slot of the handle is another.
+
+    testProcessRequest_topicNotFound_or_notMatch, _brokerNameNotMatch and _timestampInvalid of
+    upstream's RecallMessageProcessorTest."""
     async with Broker(quick(tmp_path, recalls=True)) as broker, RemotingClient() as client:
         name, base_ms = broker.config.name, now_ms() + 60_000
         await sent(client, broker, {"TIMER_DELIVER_MS": str(base_ms), "UNIQ_KEY": "K"})
@@ -487,10 +493,58 @@ async def test_recall_is_refused_where_it_would_do_nothing(tmp_path: Path) -> No
 
 @on_loop
 async def test_recall_is_forbidden_by_default(tmp_path: Path) -> None:
+    """testProcessRequest_notEnable of upstream's RecallMessageProcessorTest."""
     async with Broker(quick(tmp_path)) as broker, RemotingClient() as client:
         answer = await call(client, broker, recall_request("x"))
         assert answer.code == ResponseCode.NO_PERMISSION
         assert answer.remark == "recall failed, operation is forbidden"
+
+
+@pytest.mark.parametrize(
+    ("role", "permission", "code"),
+    [
+        (Role(name="slave", broker_id=1), 6, ResponseCode.SLAVE_NOT_AVAILABLE),
+        (
+            Role(name="slave", broker_id=0, waits_for="power was lost"),
+            6,
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+        ),
+        (Role(name="master", broker_id=0), 4, ResponseCode.SERVICE_NOT_AVAILABLE),
+    ],
+)
+@on_loop
+async def test_recall_is_refused_by_a_broker_that_takes_no_messages(
+    tmp_path: Path, role: Role, permission: int, code: ResponseCode
+) -> None:
+    """testProcessRequest_invalidStatus and _notWriteable of upstream's
+    RecallMessageProcessorTest."""
+    config = quick(tmp_path, recalls=True, permission=permission)
+    async with Broker(config) as broker, RemotingClient() as client:
+        broker.open.set_role(role)
+        answer = await call(client, broker, recall_request("x"))
+        assert answer.code == code
+        assert answer.remark == "recall failed, broker service not available"
+
+
+@on_loop
+async def test_recall_that_a_fail_over_may_lose_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """testHandlePutMessageResult of upstream's RecallMessageProcessorTest: RocketMQ answers success
+    for what is stored, however it is."""
+    async with Broker(quick(tmp_path, recalls=True)) as broker, RemotingClient() as client:
+        answer = await sent(client, broker, {"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"})
+        handle = answer.ext_fields["recallHandle"]
+        append = broker.store.append
+
+        def slow(put: Callable[[], Any], durability: Any = None) -> Any:
+            receipt = append(put, Durability.MEMORY)
+            raise PutError("no copy", status="FLUSH_SLAVE_TIMEOUT", receipt=receipt)
+
+        monkeypatch.setattr(broker.store, "append", slow)
+        recalled = await call(client, broker, recall_request(handle))
+        assert recalled.code == ResponseCode.SYSTEM_ERROR
+        assert recalled.remark.startswith("recall failed, a fail-over may lose it")
 
 
 @on_loop
