@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqstore.errors import InvalidFieldError, RemotingFrameError
 from rmqstore.remoting.bodies.pop import BatchAckBody, QueueAcks
@@ -84,6 +86,15 @@ def test_receipt_handle_cut_at_any_byte_is_refused_or_another_one() -> None:
         except InvalidFieldError:
             continue
         assert found.offset != 105
+
+
+@given(st.text(max_size=60) | st.lists(st.integers().map(str), max_size=10).map(" ".join))
+def test_any_text_is_a_receipt_handle_or_refused(text: str) -> None:
+    try:
+        handle = ReceiptHandle.parse(text)
+    except InvalidFieldError:
+        return
+    assert ReceiptHandle.parse(str(handle)) == handle
 
 
 def test_texts_about_queues_name_form_queue_and_offsets() -> None:
