@@ -87,8 +87,12 @@ def outcome(test: str, ended: str, text: str = "") -> Outcome:
             outcome("OrderMsgIT#testOrderMsg", "failed"),
         ),
         (
-            outcome("PopOrderlyIT#any", "failed", "orderly POP is not served"),
-            outcome("PopOrderlyIT#any", "failed", "timeout"),
+            outcome(
+                "StaticTopicIT#testRemappingAndClear",
+                "failed",
+                "UPDATE_AND_CREATE_STATIC_TOPIC (513): not served",
+            ),
+            outcome("StaticTopicIT#testRemappingAndClear", "failed", "timeout"),
         ),
         (
             outcome("OffsetNotFoundIT#any", "failed", "IN THE JVM: a hook"),
