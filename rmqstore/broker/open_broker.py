@@ -50,6 +50,7 @@ from rmqstore.broker.services.lags import GroupLags
 from rmqstore.broker.services.locks import QueueLocks
 from rmqstore.broker.services.metadata import MetadataCopies
 from rmqstore.broker.services.pop_orders import PopOrders
+from rmqstore.broker.services.pop_revive import PoppedMessages
 from rmqstore.broker.services.pops import Pops
 from rmqstore.broker.services.pulls import Pulls
 from rmqstore.broker.services.services import Services
@@ -163,6 +164,7 @@ class OpenBroker:
                 TransactionEnds(self, self.clients.table, waiting),
                 Pops(self, waiting, self.pop_orders.states),
                 self.pop_orders,
+                PoppedMessages(self, self._timers, waiting),
                 TrafficSamples(self),
                 GroupLags(self),
             ],

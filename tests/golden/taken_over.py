@@ -10,9 +10,6 @@ from typing import Any
 
 from rmqstore.broker.node import Broker
 from rmqstore.config import BrokerConfig
-from rmqstore.net.identity_log import IdentityLog
-from rmqstore.net.runtime import LoopRuntime
-from rmqstore.remoting.client import RemotingClient
 from tests.golden import DIRECTORY
 
 ENDINGS = ("clean", "killed")
@@ -43,22 +40,6 @@ class TakenOver:
         """Return what the broker of Java did after the restart, of some kinds of events."""
         lines = (self.directory / "expected.jsonl").read_text().splitlines()
         return [each for each in map(json.loads, lines) if each["event"] in events]
-
-
-class ShiftedRuntime(LoopRuntime):
-    """A runtime whose wall clock a test sets ahead."""
-
-    def __init__(self, wall_ms: int) -> None:
-        super().__init__("broker", log=IdentityLog("rmqstore.broker"), client=RemotingClient())
-        self._ahead_ms = 0
-        self.set_wall(wall_ms)
-
-    def set_wall(self, wall_ms: int) -> None:
-        """Have this time of day."""
-        self._ahead_ms = wall_ms - super().wall_ms()
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self._ahead_ms
 
 
 def copies(broker: Broker) -> Counter[tuple[str, str, int]]:

@@ -21,8 +21,8 @@ from rmqstore.remoting.headers.transactions import (
     EndTransactionRequestHeader,
 )
 from tests.golden import RELEASES
-from tests.golden.taken_over import ENDINGS, ShiftedRuntime, TakenOver, copies
-from tests.support.loops import on_loop
+from tests.golden.taken_over import ENDINGS, TakenOver, copies
+from tests.support.loops import ShiftedRuntime, on_loop
 from tests.support.transactions import until_rounds
 from tests.support.waiting import until
 

@@ -13,8 +13,8 @@ import pytest
 
 from rmqstore.broker.node import Broker
 from tests.golden import RELEASES
-from tests.golden.taken_over import ENDINGS, ShiftedRuntime, TakenOver, copies
-from tests.support.loops import on_loop
+from tests.golden.taken_over import ENDINGS, TakenOver, copies
+from tests.support.loops import ShiftedRuntime, on_loop
 from tests.support.waiting import until
 
 HOUR_MS = 3_600_000

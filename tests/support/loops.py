@@ -12,7 +12,7 @@ from rmqstore.net.runtime import LoopRuntime
 from rmqstore.remoting.client import RemotingClient
 from tests.support.waiting import WAIT_S, until
 
-__all__ = ["on_loop", "runtime_with"]
+__all__ = ["ShiftedRuntime", "on_loop", "runtime_with"]
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -40,3 +40,19 @@ def runtime_with(clock: Callable[[], float]) -> LoopRuntime:
     return LoopRuntime(
         "test", log=IdentityLog("rmqstore.test"), client=RemotingClient(), clock=clock
     )
+
+
+class ShiftedRuntime(LoopRuntime):
+    """A runtime whose wall clock a test sets ahead."""
+
+    def __init__(self, wall_ms: int) -> None:
+        super().__init__("broker", log=IdentityLog("rmqstore.broker"), client=RemotingClient())
+        self._ahead_ms = 0
+        self.set_wall(wall_ms)
+
+    def set_wall(self, wall_ms: int) -> None:
+        """Have this time of day."""
+        self._ahead_ms = wall_ms - super().wall_ms()
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._ahead_ms

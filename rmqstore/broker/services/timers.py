@@ -141,6 +141,11 @@ class TimerMessages(Service):
         """Return the number of messages that wait in the slot of a time, less deletions."""
         return 0 if self._index is None else self._index.slot_count(due_ms)
 
+    @property
+    def read_ms(self) -> int:
+        """The end of the slots whose messages are all in the log; 0 before they are known."""
+        return 0 if self._timers is None else self._timers.read_ms
+
     def is_open(self, slot_ms: int) -> bool:
         """Whether all messages that are now in the log, and wait in a slot, are found before it is
         read."""
