@@ -266,10 +266,10 @@ class Member(Replica):
     # ---- the store of the broker
 
     def store_message(self, put: Put, done: Callable[[Put], None]) -> None:
-        """Admit and append a message in the next event; *done* is called on the loop once it is
-        acknowledged or refused."""
+        """Admit and append a message before this returns, as a store does, unless the process is
+        stopped meanwhile; *done* is called on the loop once it is acknowledged or refused."""
         self._waiting[put.number] = done
-        self._timeline.after(0, self._enter, self.life, self.put, [put])
+        self.enter(lambda: self.put([put]))
 
     def _answer(self, put: Put, status: PutStatus, copies: int) -> None:
         super()._answer(put, status, copies)

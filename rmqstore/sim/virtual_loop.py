@@ -9,11 +9,13 @@ collector chooses. Their `finally` blocks start nothing: a loop that is over run
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import Any, Protocol, TypeVarTuple
+from types import CoroutineType
+from typing import Any, Protocol, TypeGuard, TypeVarTuple
 
 __all__ = ["Process", "ProcessEnded", "VirtualLoop"]
 
@@ -185,7 +187,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context = copy_context() if context is None else context
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         if self._is_over:
-            coro.close()
+            _drop(coro)
             return task
         if len(self._tasks) >= self._tasks_max:
             self._tasks = [each for each in self._tasks if not each[0].done()]
@@ -214,6 +216,9 @@ class ProcessEnded(BaseException):
 def _close(task: asyncio.Task[Any]) -> None:
     coroutine = task.get_coro()
     assert coroutine is not None, "tasks of this loop are not eager"
+    if _is_unstarted(coroutine):
+        _drop(coroutine)
+        return
     for _ in range(_WAITS_MAX):
         try:
             # Unlike `close`, this reaches the innermost coroutine again if a `finally` block waits.
@@ -221,3 +226,18 @@ def _close(task: asyncio.Task[Any]) -> None:
         except (StopIteration, Exception, asyncio.CancelledError, ProcessEnded):
             return
     raise AssertionError("a coroutine waits in spite of the end of its process")
+
+
+def _is_unstarted(value: object) -> TypeGuard[CoroutineType[Any, Any, Any]]:
+    if not isinstance(value, CoroutineType):
+        return False
+    return inspect.getcoroutinestate(value) == inspect.CORO_CREATED
+
+
+def _drop(coroutine: object) -> None:
+    """Close a coroutine that nothing started, and those that it was to await: Python warns of a
+    coroutine that is neither awaited nor closed."""
+    if _is_unstarted(coroutine):
+        for each in inspect.getcoroutinelocals(coroutine).values():
+            _drop(each)
+        coroutine.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqstore.errors import ArgumentError, DiskError, Fenced, PutError, StoreClosedError
-from rmqstore.message import GetStatus
+from rmqstore.message import Durability, GetStatus
 from rmqstore.replication.protocol.events import HaState
 from rmqstore.sim.contents import Content
 from rmqstore.sim.model_store import records_in
@@ -25,6 +25,22 @@ def test_a_put_is_acknowledged_once_all_members_hold_it() -> None:
     assert [each.status().role for each in group.replicas.values()] == ["master", "slave", "slave"]
     assert group.replicas[2].status().master is not None
     assert {each.broker_id for each in group.replicas[1].status().replicas} == {2, 3}
+
+
+def test_a_message_is_in_the_log_when_the_call_returns() -> None:
+    """A caller that is cancelled before it awaits the rest has stored the message."""
+    group = MemberGroup()
+    group.lead(1, 1, members=(1,))
+    log, ends = group.members[1].log, []
+
+    def append() -> None:
+        ends.append(log.whole_end)
+        content = Content("orders", 0, b"paid", {})
+        group.stores[1].append(lambda: content, Durability.MEMORY).close()
+        ends.append(log.whole_end)
+
+    group.members[1].process.run(append)
+    assert ends[0] < ends[1]
 
 
 def test_a_master_proposes_a_slave_that_keeps_up_and_takes_the_answer() -> None:
@@ -209,6 +225,7 @@ def test_a_deleted_topic_and_expired_files_are_read_no_more() -> None:
     member = group.members[1]
     while member.log.start_offset == 0:
         group.put(1, "orders", bytes(500))
+        group.pass_ms(10)
         member.disturb(member.expire)
     bounds = view.bounds("orders", 0)
     assert bounds is not None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
@@ -124,6 +127,25 @@ def test_a_process_that_dies_leaves_the_disk_as_it_was() -> None:
     process.loop.end()
     process.pass_time(1)
     assert written == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_work_that_a_dead_process_never_began_is_closed() -> None:
+    """What it was to await, too: Python warns of a coroutine that is neither awaited nor closed."""
+    process = VirtualProcess()
+    works: list[Coroutine[Any, Any, None]] = []
+
+    async def work(inner: Coroutine[Any, Any, None] | None = None) -> None:
+        assert inner is None, "nothing begins"
+
+    def begin() -> None:
+        works.extend([work(), work()])
+        process.loop.create_task(work(works[0]))
+        process.loop.end()
+        process.loop.create_task(work(works[1]))
+
+    process.loop.run(begin)
+    assert [inspect.getcoroutinestate(each) for each in works] == [inspect.CORO_CLOSED] * 2
 
 
 def test_the_loop_of_a_test_is_left_as_it_was() -> None:
