@@ -30,6 +30,7 @@ from rmqstore.sim.network import Network
 from rmqstore.sim.places import HA_PORT, broker_place, controller_place
 from rmqstore.sim.registrar import TIMEOUT_MS
 from rmqstore.sim.runtime import VirtualRuntime
+from rmqstore.sim.timer_index import ModelTimerIndex
 from rmqstore.sim.transport import SimClient, SimServer, Sockets, host_of
 from rmqstore.store.metadata import GroupConfig, GroupTable, TopicConfig, TopicTable
 
@@ -43,6 +44,8 @@ _QUEUES = 2
 _TEMPLATE_PERM = 7
 """Read, write, and be the model of topics that messages make."""
 _FIRST_TOPICS = ("orders", "refunds")
+_PRECISION_MS, _WINDOW_SLOTS = 200, 12
+"""Some timer messages are further away than the wheel, and are entered again."""
 _ROOT = "store"
 
 _LOG = logging.getLogger("rmqstore.sim.broker")
@@ -97,10 +100,12 @@ class BrokerHost:
         folder = MachineFolder(machine.files, machine.log, machine.enter)
         store: Any = partial(AsyncModelStore, machine, self._sends)
         replica: Any = partial(ModelReplica, machine, runtime)
+        timer_index: Any = partial(ModelTimerIndex, machine)
         parts = Parts(
             server=partial(SimServer, sockets),
             store=store,
             replica=replica,
+            timer_index=timer_index,
             folder=folder.at,
             boot=lambda: f"{machine.number}.{machine.boots}",
         )
@@ -203,7 +208,9 @@ def _config(machine: Member, nameservers: tuple[str, ...]) -> BrokerConfig:
         "transaction_checks_max": 1000,
         "transaction_note_interval_ms": 1500,
         "compatible_with_old_nameserver": False,
-        "timers": False,
+        "timer_precision_ms": _PRECISION_MS,
+        "timer_window_slots": _WINDOW_SLOTS,
+        "recalls": True,
     }
     store = StoreConfig(root_path=_ROOT, flush_disk_type=flush)
     return BrokerConfig(store=store, replica=replica, **values)

@@ -44,8 +44,9 @@ from rmqstore.store.metadata import GroupConfig
 
 __all__ = ["CLIENTS", "Client", "Consumer", "Operator", "Producer", "Record"]
 
-CLIENTS = (51, 52, 53, 54, 55)
-"""Machines of two producers, a consumer, an operator and a transactional producer."""
+CLIENTS = (51, 52, 53, 54, 55, 56)
+"""Machines of two producers, a consumer, an operator, a transactional producer and one of timer
+messages."""
 _TRIES = 3
 _MAKES_TOPIC_EVERY = 4
 _SEND_MS = 900
@@ -90,6 +91,18 @@ class Record(Protocol):
 
     def decided(self, key: str, *, is_committed: bool) -> None:
         """Take that a producer decides how a transaction ends."""
+
+    def timer_sent(
+        self, key: str, *, topic: str, queue: int, queue_offset: int, waits: bool
+    ) -> None:
+        """Take the acknowledgement of a timer message to *topic*; *queue_offset* is that in the
+        queue of timer messages if it *waits*, and its time was not over."""
+
+    def recalling(self, key: str) -> None:
+        """Take that the recall of a timer message is sent, which may succeed without an answer."""
+
+    def recalled(self, key: str) -> None:
+        """Take the acknowledgement that a timer message is not delivered."""
 
     def made(self, *, topic: str = "", group: str = "") -> None:
         """Take the acknowledgement of a topic or a group that is on all members of the set: of a

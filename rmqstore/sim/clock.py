@@ -59,13 +59,15 @@ class MachineClock:
     sets it forward or back, as an operator or a time server does.
     """
 
-    __slots__ = ("_begin_us", "_drift_ppm", "_jumped_ms", "_timeline")
+    __slots__ = ("_begin_us", "_drift_ppm", "_jumped_ms", "_set_back", "_timeline")
 
     def __init__(self, timeline: Timeline, *, begin_ms: int = 0, drift_ppm: int = 0) -> None:
         self._timeline = timeline
         self._begin_us = begin_ms * 1000
         self._drift_ppm = drift_ppm
         self._jumped_ms = 0
+        self._set_back: list[tuple[int, int]] = []
+        """When the time of day was set back, and the time of day before."""
 
     def monotonic_ms(self) -> int:
         """Return the time since an arbitrary moment; it never decreases."""
@@ -78,7 +80,14 @@ class MachineClock:
 
     def jump(self, by_ms: int) -> None:
         """Set the time of day forward, or back."""
+        if by_ms < 0:
+            self._set_back.append((self._timeline.now_us, self.wall_ms()))
         self._jumped_ms += by_ms
+
+    def shown_ms(self, within_ms: int) -> int:
+        """Return the latest time of day that it showed within the last *within_ms*."""
+        since_us = self._timeline.now_us - within_ms * 1000
+        return max(self.wall_ms(), *(ms for us, ms in self._set_back if us >= since_us), 0)
 
     def world_us(self, monotonic_ms: int) -> int:
         """Return a moment of the world at which `monotonic_ms` is not below *monotonic_ms*."""

@@ -21,6 +21,7 @@ from typing import Any
 from rmqstore.message import Durability
 from rmqstore.sim.broker_host import BrokerHost
 from rmqstore.sim.clients import CLIENTS, Client, Consumer, Operator, Producer
+from rmqstore.sim.clock import MachineClock
 from rmqstore.sim.cluster_checker import ClusterChecker
 from rmqstore.sim.cluster_controllers import ClusterControllers
 from rmqstore.sim.contents import Content, Contents
@@ -31,6 +32,7 @@ from rmqstore.sim.nameservers import Nameservers
 from rmqstore.sim.places import nameserver_place
 from rmqstore.sim.replica import Replica
 from rmqstore.sim.shape import Shape
+from rmqstore.sim.timed_client import TimedProducer
 from rmqstore.sim.transactional_client import TransactionalProducer
 from rmqstore.sim.view import View
 from rmqstore.sim.witness import Put
@@ -48,6 +50,8 @@ _CHANGES = 0.5
 
 _TRANSACTIONS = 0.5
 """The share of the steps in which a half message is sent."""
+_TIMED = 0.5
+"""The share of the steps in which a timer message is sent."""
 
 
 class Clients(Workload):
@@ -66,11 +70,12 @@ class Clients(Workload):
             "nameservers": nameservers,
             "record": cluster.clients_checker,
         }
-        first, second, third, fourth, fifth = CLIENTS
+        first, second, third, fourth, fifth, sixth = CLIENTS
         self.producers = [Producer(number, **options) for number in (first, second)]
         self.consumer = Consumer(third, **options)
         self.operator = Operator(fourth, **options)
         self.transactions = TransactionalProducer(fifth, **options)
+        self.timed = TimedProducer(sixth, **options)
         self._record = cluster.clients_checker
         self._network = cluster.network
         self._nameservers = numbers
@@ -91,7 +96,7 @@ class Clients(Workload):
             each.close()
 
     def _all(self) -> tuple[Client, ...]:
-        return (*self.producers, self.consumer, self.operator, self.transactions)
+        return (*self.producers, self.consumer, self.operator, self.transactions, self.timed)
 
     def _part_later(self) -> None:
         gap_ms = self._parts.expovariate(1 / _PART_MS)
@@ -108,13 +113,13 @@ class Clients(Workload):
             self._timeline.after(last_us, self._network.unblock, source, target)
         self._part_later()
 
-    def new_put(self, content: Content, durability: Durability) -> Put:
+    def new_put(self, content: Content, durability: Durability, clock: MachineClock) -> Put:
         """Return the put of a message that a broker is about to store."""
         queue = self.contents.queue_number(content.topic, content.queue)
         put = Put(len(self.puts) + 1, durability, None, queue, len(content.body))
         self.puts.append(put)
         self.contents.add(put.number, content)
-        self._record.stored_as(put.number, content.key)
+        self._record.stored_as(put.number, content, clock)
         return put
 
     def _drawn(self, number: int) -> Put:
@@ -133,6 +138,8 @@ class Clients(Workload):
             self.operator.change()
         if self._rng.random() < _TRANSACTIONS:
             self.transactions.send()
+        if self._rng.random() < _TIMED:
+            self.timed.send()
 
 
 class Cluster(World):
@@ -264,7 +271,7 @@ class Cluster(World):
             return missing
         master = self.replicas[self.controller.view.master]
         self.clients_checker.kept_from(master.log.start_offset)
-        missing = self.clients_checker.undelivered(master.log)
+        missing = self.clients_checker.undelivered(master.log, master.clock.wall_ms())
         missing = missing or self.clients_checker.undecided(master.log)
         if missing:
             return missing

@@ -7,6 +7,9 @@
   had been confirmed.
 - Every delayed message that was acknowledged to a client, and that retention has not deleted, is
   delivered to its topic. No message is delivered twice in the final logs.
+- The same holds for timer messages, but for those whose time is far ahead of the master's clock,
+  because a clock was set. No timer message is delivered before its time, as the clock of the broker
+  shows it, and none that was recalled with success.
 - Every message that a consumer sent back, with success, is in the topic of its group's retries, or
   in that of its dead letters, unless retention has deleted it.
 - Every half message that was acknowledged to a client is committed if the client decided so, once
@@ -28,15 +31,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.broker.operations.message_rules import DELAY_ORIGIN
+from rmqstore.broker.operations.timer_rules import DELIVER_MS, OUT_MS, TIMER_ORIGIN
 from rmqstore.message import SysFlag
 from rmqstore.sim.broker_host import READERS, BrokerHost
 from rmqstore.sim.checker import Checker, Violation
+from rmqstore.sim.clock import MachineClock
 from rmqstore.sim.contents import Content, Contents
 from rmqstore.sim.disk import ModelLog
-from rmqstore.topic_names import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC
+from rmqstore.topic_names import (
+    DLQ_PREFIX,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 
 __all__ = ["ClusterChecker"]
 
+_SET_BACK_MS = 20_000
+"""How long a delivery goes on with a time of day that its clock has left."""
+_FAR_MS = 10_000
+"""How far ahead a timer message is after a clock was set."""
 _Place = tuple[int, int]
 """Queue, and offset in it."""
 
@@ -56,6 +71,8 @@ class ClusterChecker:
         self._sent_back: dict[tuple[str, str], int] = {}
         """By topic and key of a retry or a dead letter, the place of the message that a consumer
         failed on."""
+        self._recalled: set[str] = set()
+        """The keys of timer messages that are not to be delivered."""
         self._halves: dict[str, str] = {}
         """By the key of a half message, its topic."""
         self._decisions: dict[str, bool] = {}
@@ -91,9 +108,20 @@ class ClusterChecker:
 
     # ---- results of clients
 
-    def stored_as(self, number: int, key: str) -> None:
-        """Record that a message is the put *number*."""
-        self._keys[number] = key
+    def stored_as(self, number: int, content: Content, clock: MachineClock) -> None:
+        """Record that a message, which a broker with *clock* is about to store, is the put
+        *number*. Check that a timer message is not early."""
+        self._keys[number] = content.key
+        if not _is_timer_delivery(content):
+            return
+        slot_ms, named = int(content.properties[OUT_MS]), content.properties.get(DELIVER_MS)
+        due_ms = slot_ms + 1 if named is None else int(named)
+        # The clock may have been set back while the broker was at it.
+        if clock.shown_ms(_SET_BACK_MS) < due_ms:
+            raise Violation(
+                f"the timer message {content.key} is delivered at {clock.wall_ms()}, before its "
+                f"time, {due_ms}"
+            )
 
     def sent(self, key: str, *, topic: str, queue: int, queue_offset: int, level: int) -> None:
         """Record a message that was acknowledged."""
@@ -101,6 +129,23 @@ class ClusterChecker:
         self._sent[key] = self._contents.queue_number(*place), queue_offset
         if level:
             self._delayed[key] = topic
+
+    def timer_sent(
+        self, key: str, *, topic: str, queue: int, queue_offset: int, waits: bool
+    ) -> None:
+        """Record a timer message that was acknowledged."""
+        place = (TIMER_TOPIC, 0) if waits else (topic, queue)
+        self._sent[key] = self._contents.queue_number(*place), queue_offset
+        if waits:
+            self._delayed[key] = topic
+
+    def recalling(self, key: str) -> None:
+        """Record a timer message that may not be delivered."""
+        self._delayed.pop(key, None)
+
+    def recalled(self, key: str) -> None:
+        """Record a timer message that was recalled, with success."""
+        self._recalled.add(key)
 
     def half_sent(self, key: str, *, topic: str, queue_offset: int) -> None:
         """Record a half message that was acknowledged."""
@@ -147,6 +192,7 @@ class ClusterChecker:
         self.warnings += 1
         self._sent.clear()
         self._delayed.clear()
+        self._recalled.clear()
         self._sent_back.clear()
         self._halves.clear()
         self._read.clear()
@@ -186,15 +232,17 @@ class ClusterChecker:
                 return f"the offsets of broker {each.number} differ from the master's"
         return ""
 
-    def undelivered(self, log: ModelLog) -> str:
-        """Return a delayed message whose time is not over, or that is not delivered; empty where
-        there is none."""
+    def undelivered(self, log: ModelLog, now_ms: int) -> str:
+        """Return a message that is not delivered, a delayed one or a timer message; empty where
+        there is none. The clock of the master shows *now_ms*."""
         waiting, sent_back = dict(self._delayed), dict(self._sent_back)
         kept = set()
         for each in log.records(log.start_offset, log.whole_end):
             content = self._contents.of(each.number)
             if waiting.get(content.key) == content.topic:
                 del waiting[content.key]
+            elif _due_ms(content) > now_ms + _FAR_MS:
+                waiting.pop(content.key, None)
             sent_back.pop((content.topic, content.key), None)
             if each.physical_offset >= self._first_kept:
                 kept.add((each.queue, each.queue_offset))
@@ -226,6 +274,7 @@ class ClusterChecker:
         """Check the log and the tables of the master; those of all others are equal."""
         self.elected(broker)
         self._check_origins(log)
+        self._check_recalled(log)
         self._check_commits(log)
         found = {
             (each.queue, each.queue_offset): each.number
@@ -247,13 +296,21 @@ class ClusterChecker:
                 )
 
     def _check_origins(self, log: ModelLog) -> None:
-        origins: set[str] = set()
+        origins: set[tuple[str, str]] = set()
         for each in log.records(log.start_offset, log.whole_end):
-            origin = self._contents.of(each.number).properties.get(DELAY_ORIGIN)
-            if origin is not None and origin in origins:
-                raise Violation(f"the delayed message at {origin} was delivered twice")
-            if origin is not None:
-                origins.add(origin)
+            properties = self._contents.of(each.number).properties
+            for name in (DELAY_ORIGIN, TIMER_ORIGIN):
+                origin = name, properties.get(name, "")
+                if origin in origins:
+                    raise Violation(f"the message of {name} {origin[1]} was delivered twice")
+                if origin[1]:
+                    origins.add(origin)
+
+    def _check_recalled(self, log: ModelLog) -> None:
+        for each in log.records(log.start_offset, log.whole_end):
+            content = self._contents.of(each.number)
+            if content.key in self._recalled and _is_timer_delivery(content):
+                raise Violation(f"the timer message {content.key} was recalled, and is delivered")
 
     def _check_commits(self, log: ModelLog) -> None:
         committed: set[str] = set()
@@ -275,6 +332,15 @@ class ClusterChecker:
         queue, offset = place
         first = min((at for number, at in found if number == queue), default=None)
         return self._checker.is_confirmed(queue, offset) and (first is None or offset < first)
+
+
+def _due_ms(content: Content) -> int:
+    """Returns the time that a timer message waits for, 0 for other messages."""
+    return int(content.properties[OUT_MS]) if content.topic == TIMER_TOPIC else 0
+
+
+def _is_timer_delivery(content: Content) -> bool:
+    return TIMER_ORIGIN in content.properties and content.topic != TIMER_TOPIC
 
 
 def _is_commit(content: Content) -> bool:

@@ -33,6 +33,7 @@ from rmqstore.sim.disk import Died
 from rmqstore.sim.host import Directory
 from rmqstore.sim.process import Process
 from rmqstore.sim.replica import SLOW, Replica
+from rmqstore.sim.timer_index import TimerLog
 from rmqstore.sim.virtual_loop import ProcessEnded, VirtualLoop
 from rmqstore.sim.witness import Put
 
@@ -69,6 +70,8 @@ class Member(Replica):
         """The small files of the broker, by path."""
         self.removed_queues: dict[str, int] = {}
         """By deleted topic the offset before which its records are in no queue; on the disk."""
+        self.timer_log = TimerLog()
+        """The messages that wait for a time of their own; on the disk."""
         self.on_proposal: Callable[[Proposal], None] = _ignore
         """Called, on the loop, with a set that this master proposes."""
         self.after_turn: Callable[[], None] = _do_nothing
@@ -122,6 +125,8 @@ class Member(Replica):
     def kill(self, *, loses_power: bool) -> None:
         if self.is_up:
             self.process.end(loses_power=loses_power)
+            if loses_power:
+                self.timer_log.power_loss()
         super().kill(loses_power=loses_power)
 
     def close(self) -> None:
@@ -139,18 +144,20 @@ class Member(Replica):
         self.process.run(lambda: self.loop.create_task(stop()))
 
     def copy_directory(self) -> Directory:
-        tables = dict(self.files), dict(self.removed_queues)
+        tables = dict(self.files), dict(self.removed_queues), self.timer_log.copy()
         return replace(super().copy_directory(), lives=(self.named_life,), tables=tables)
 
     def put_back(self, directory: Directory) -> None:
         self._replaced_life = max(self._replaced_life, self.named_life)
         super().put_back(directory)
-        files, removed = directory.tables
+        files, removed, timer_log = directory.tables
         self.files, self.removed_queues = dict(files), dict(removed)
+        self.timer_log = timer_log.copy()
 
     def replace_disk(self) -> None:
         super().replace_disk()
         self.removed_queues = {}
+        self.timer_log = TimerLog()
 
     @property
     def named_life(self) -> int:

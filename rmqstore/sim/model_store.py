@@ -30,6 +30,7 @@ from rmqstore.message import (
     java_string_hash,
     message_id,
 )
+from rmqstore.sim.clock import MachineClock
 from rmqstore.sim.contents import Content, Contents
 from rmqstore.sim.disk import ModelLog, ModelRecord
 from rmqstore.sim.virtual_loop import VirtualLoop
@@ -56,8 +57,8 @@ class Sends(Protocol):
     def contents(self) -> Contents:
         """The contents of all messages."""
 
-    def new_put(self, content: Content, durability: Durability) -> Put:
-        """Return the put of a message, with a new number."""
+    def new_put(self, content: Content, durability: Durability, clock: MachineClock) -> Put:
+        """Return the put of a message, with a new number, that a machine with *clock* stores."""
 
 
 class StoreMachine(Protocol):
@@ -66,6 +67,10 @@ class StoreMachine(Protocol):
     @property
     def number(self) -> int:
         """The number of the machine."""
+
+    @property
+    def clock(self) -> MachineClock:
+        """Its clocks."""
 
     @property
     def loop(self) -> VirtualLoop:
@@ -574,7 +579,8 @@ class AsyncModelStore:
         if self.store.closed:
             raise StoreClosedError(f"store {self.store.path} is closed")
         content = put()
-        one = self._sends.new_put(content, durability or Durability.REPLICATED)
+        wanted = durability or Durability.REPLICATED
+        one = self._sends.new_put(content, wanted, self._machine.clock)
         answered = self._machine.loop.create_future()
 
         def done(put: Put) -> None:

@@ -20,7 +20,9 @@ from rmqstore.broker.metadata.shared import SharedTables
 from rmqstore.broker.metadata.spreading import Holders, Spread
 from rmqstore.broker.operations.send import SendOperation, Sent
 from rmqstore.broker.operations.send_back import SendBackOperation
+from rmqstore.broker.services.timers import TimerMessages
 from rmqstore.broker.services.transaction_log import TransactionLog
+from rmqstore.broker.timers import Deletions, Timers, Unit
 from rmqstore.broker.transactions import Transactions
 from rmqstore.errors import PutError
 from rmqstore.nameserver.routes import RouteTable
@@ -35,7 +37,7 @@ FAILED = (25, 43, 55, 126, 132, 187, 221, 233, 345, 2116, 2960, 17066, 31000139,
 """Seeds above those that failed once."""
 SABOTAGE_SEEDS = 15
 """A sabotage is found in so many seeds from its first one on."""
-_LOOK = PullRequests.look
+_LOOK, _READABLE, _ENTER = PullRequests.look, Timers.readable, Timers.enter
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +129,15 @@ async def _forget(*_: object, **__: object) -> None:
     """Store nothing."""
 
 
+def _readable_early(timers: Timers, now_ms: int) -> int:
+    return _READABLE(timers, now_ms + 1000)
+
+
+def _enter_but_one(timers: Timers, offset: int, **times: int) -> Unit | None:
+    found = _ENTER(timers, offset, **times)
+    return None if offset == 0 else found
+
+
 SABOTAGE = {
     "a message that a consumer sends back is not stored": Sabotage(
         ((SendBackOperation, "_put", _forget),), "sent back, is not in"
@@ -135,10 +146,10 @@ SABOTAGE = {
         ((PullRequests, "look", _look_past_the_confirmed),), "which was not confirmed"
     ),
     "a change is acknowledged before the members have it": Sabotage(
-        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 408
+        ((Holders, "spread", lambda *_: Spread()),), "was acknowledged as on all members", 12
     ),
     "a message is acknowledged before the members have the topic that it made": Sabotage(
-        ((SharedTables, "wait_of", lambda *_: None),), "was acknowledged as on all members", 34
+        ((SharedTables, "wait_of", lambda *_: None),), "was acknowledged as on all members", 41
     ),
     "a replica joins the set before it has the topics": Sabotage(
         ((Replica, "waits_for_admission", property(lambda _: False, lambda *_: None)),),
@@ -151,7 +162,7 @@ SABOTAGE = {
         faults=replace(sim.Faults.none(), isolation=1, mean_gap_ms=1500),
     ),
     "the registration of a former master takes the place of a later one": Sabotage(
-        ((RouteTable, "_refuse", lambda *_, **__: None),), "nameserver", 3
+        ((RouteTable, "_refuse", lambda *_, **__: None),), "nameserver", 14
     ),
     "a send is acknowledged after the lease has ended": Sabotage(
         ((Lease, "is_held", lambda *_: True), (Lease, "end_ms", property(lambda _: None))),
@@ -163,8 +174,20 @@ SABOTAGE = {
     "a transaction is ended as often as a client asks for it": Sabotage(
         ((Transactions, "undecided", lambda _, half: half),), "was committed twice"
     ),
+    "a slot of timer messages is read before it is over": Sabotage(
+        ((Timers, "readable", _readable_early),), "before its time"
+    ),
+    "a timer message does not enter the wheel": Sabotage(
+        ((Timers, "enter", _enter_but_one),), "is not delivered"
+    ),
+    "a new master does not look for timer messages that are delivered": Sabotage(
+        ((TimerMessages, "_find_made", lambda *_: None),), "was delivered twice"
+    ),
+    "a deletion of a timer message is ignored": Sabotage(
+        ((Deletions, "holds", lambda *_: False),), "was recalled, and is delivered"
+    ),
     "a message that waited for copies in vain is acknowledged to its client": Sabotage(
-        ((SendOperation, "_unacknowledged", _acknowledge_anyway),), "was acknowledged at offset", 28
+        ((SendOperation, "_unacknowledged", _acknowledge_anyway),), "was acknowledged at offset", 7
     ),
 }
 

@@ -110,7 +110,7 @@ class MemberGroup:
             on_change=statuses.append,
         )
 
-    def new_put(self, content: Content, durability: Durability) -> Put:
+    def new_put(self, content: Content, durability: Durability, clock: MachineClock) -> Put:
         """Return the put of a message."""
         queue = self.contents.queue_number(content.topic, content.queue)
         put = Put(len(self.puts) + 1, durability, None, queue, len(content.body))
