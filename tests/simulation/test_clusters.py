@@ -77,6 +77,7 @@ def test_clients_of_a_quiet_cluster_are_served_at_once() -> None:
     assert checker.reads > 30
     assert checker.changes > 5
     assert checker.failures > 0
+    assert world.workload.timed.recalls > 0
 
 
 def test_a_cluster_is_repeated_by_its_seed() -> None:
