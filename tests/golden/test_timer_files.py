@@ -80,6 +80,7 @@ def test_wheel_is_made_again_from_the_log(tmp_path: Path, release: str, ending: 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_check_point_is_read_and_written(tmp_path: Path, release: str) -> None:
+    """All methods of upstream's TimerCheckPointTest."""
     store = store_of(tmp_path, release, "clean")
     content = (store / "config" / "timercheck").read_bytes()
     found = TimerCheckpoint.decode(content)

@@ -51,6 +51,7 @@ def reply(client_id: str | None = "c1", *, code: int = CODES[1]) -> Frame:
 @pytest.mark.parametrize("code", CODES)
 @on_loop
 async def test_reply_is_passed_on_to_the_client_of_its_request(tmp_path: Path, code: int) -> None:
+    """testProcessRequest_Success of upstream's ReplyMessageProcessorTest."""
     requester = Requester()
     async with Broker(broker_config(tmp_path)) as broker, requester.client:
         async with RemotingClient() as replier:

@@ -1,4 +1,8 @@
-"""Timer log and wheel: files that follow each other, cuts, and what is refused."""
+"""Timer log and wheel: files that follow each other, cuts, and what is refused.
+
+Behaviour of upstream's TimerLogTest and TimerWheelTest; a docstring names the methods. Upstream's
+checkPhyPos has no counterpart here: the wheel is made again at each opening.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore._native.core import TimerIndex
+from rmqstore.broker.timers import LAP_SLOTS
 from rmqstore.errors import ArgumentError, StoreClosedError
 from tests.reference.timer_files import Unit, encode_log, wheel_of
 
@@ -59,6 +64,7 @@ def test_files_are_those_of_the_reference(tmp_path: Path) -> None:
 
 
 def test_units_come_in_their_order_and_deletions_count_less(tmp_path: Path) -> None:
+    """TimerWheelTest: testPutGet, testGetNum."""
     index = filled(tmp_path, 1000)
     add(index, 1000, slot=1, magic=5)
     assert [each[2] for each in index.units(BASE_MS + 1000)] == [
@@ -75,6 +81,7 @@ def test_units_come_in_their_order_and_deletions_count_less(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kept", [0, 1, 48, 49, 50, 98, 119, 120])
 def test_units_of_another_log_are_cut(tmp_path: Path, kept: int) -> None:
+    """TimerLogTest: testRecovery; TimerWheelTest: testRecoveryData."""
     filled(tmp_path, 120).close()
     index = opened(tmp_path, bound=100 * kept)
     assert index.last_offset == 100 * (kept - 1) if kept else index.last_offset == -1
@@ -91,7 +98,25 @@ def test_units_of_another_log_are_cut(tmp_path: Path, kept: int) -> None:
     assert (tmp_path / "timerwheel").read_bytes() == (again / "timerwheel").read_bytes()
 
 
+def test_slot_of_a_later_lap_takes_the_place_of_a_former_one(tmp_path: Path) -> None:
+    """TimerWheelTest: testPutRevise. The unit of the former lap stays in the log."""
+    index = opened(tmp_path)
+    add(index, 0)
+    add(index, 1, slot=LAP_SLOTS)
+    assert index.slot_count(BASE_MS) == 0
+    assert index.units(BASE_MS) == []
+    assert index.slot_count(BASE_MS + 1000 * LAP_SLOTS) == 1
+    [unit] = index.units(BASE_MS + 1000 * LAP_SLOTS)
+    assert unit[2] == 100
+    index.flush()
+    index.close()
+    index = opened(tmp_path)
+    assert (index.slot_count(BASE_MS), index.last_offset) == (0, 100)
+    index.close()
+
+
 def test_files_whose_messages_are_gone_are_removed(tmp_path: Path) -> None:
+    """TimerLogTest: testAppendRollSelectDelete."""
     index = filled(tmp_path, 120)
     index.delete_before(100 * 48)
     assert len(list((tmp_path / "timerlog").iterdir())) == 3

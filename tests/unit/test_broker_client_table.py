@@ -1,4 +1,7 @@
-"""The table of a broker's clients: who is in which group, and who is notified of changes."""
+"""The table of a broker's clients: who is in which group, and who is notified of changes.
+
+Behaviour of upstream's ConsumerManagerTest; a docstring names the methods.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ def test_older_subscription_does_not_replace_a_newer_one() -> None:
 
 
 def test_subscriptions_that_were_left_out_stay() -> None:
+    """testRegisterConsumerWithoutSub, findSubscriptionDataTest, findSubscriptionDataCountTest."""
     table = ClientTable()
     table.register_consumer(consumer("T"), client("a"), fingerprint=3)
     kept = table.register_consumer(consumer(), client("a"), fingerprint=3, keeps_subscriptions=True)
@@ -46,6 +50,7 @@ def test_subscriptions_that_were_left_out_stay() -> None:
 
 
 def test_groups_that_broadcast_are_notified_of_nothing() -> None:
+    """registerConsumerTest."""
     table = ClientTable()
     data = consumer("T", model=BROADCASTING)
     assert table.register_consumer(data, client("a")) is None
@@ -54,6 +59,7 @@ def test_groups_that_broadcast_are_notified_of_nothing() -> None:
 
 
 def test_last_member_takes_the_group_along() -> None:
+    """unregisterConsumerTest, doChannelCloseEventTest."""
     table = ClientTable()
     table.register_consumer(consumer("T"), client("a"))
     table.register_consumer(consumer("T"), client("b"))
@@ -75,6 +81,7 @@ def test_producers_come_and_go() -> None:
 
 
 def test_connections_without_a_heartbeat_are_named_after_the_time() -> None:
+    """scanNotActiveChannelTest."""
     table = ClientTable(timeout_ms=100)
     table.heard("a", now_ms=0)
     table.heard("b", now_ms=50)
