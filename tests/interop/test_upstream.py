@@ -102,8 +102,9 @@ def outcome(test: str, ended: str, text: str = "") -> Outcome:
     ],
 )
 def test_change_of_an_outcome_is_told(known: Outcome, other: Outcome) -> None:
-    assert TABLE.differences([known], [known.name], Side.OURS) == []
-    (told,) = TABLE.differences([other], [other.name], Side.OURS)
+    tests = [f"{known.name}#{known.method}"]
+    assert TABLE.differences([known], tests, Side.OURS) == []
+    (told,) = TABLE.differences([other], tests, Side.OURS)
     assert other.name in told
 
 
