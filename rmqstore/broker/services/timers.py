@@ -431,7 +431,8 @@ class TimerMessages(Service):
         if offset in timers.made:
             timers.made.discard(offset)
             self._of_slot.add(offset)
-        if offset in self._of_slot or (not is_rolled and deletions.holds(properties)):
+        # A message that is late may meet its deletion in a slot where it would be entered again.
+        if offset in self._of_slot or deletions.holds(properties):
             return
         topic, queue = properties[REAL_TOPIC], queue_named(properties.get(REAL_QUEUE))
         if is_rolled:
