@@ -9,9 +9,9 @@ import pytest
 from rmqstore.broker.node import Broker
 from rmqstore.remoting.client import RemotingClient
 from tests.golden import RELEASES
-from tests.golden.taken_over import ENDINGS, ShiftedRuntime, TakenOver
+from tests.golden.taken_over import ENDINGS, TakenOver
 from tests.service.pop_clients import Popper
-from tests.support.loops import on_loop
+from tests.support.loops import ShiftedRuntime, on_loop
 
 TOPIC, GROUP = "PopOrder", "go"
 INVISIBLE_MS = 60_000

@@ -259,9 +259,13 @@ class PopOperation:
         core = self._core
         refuse_other_than_master(core.role)
         revive_queue = next(self._numbers) % core.config.revive_queue_count
+        pop_time_ms = max(core.runtime.wall_ms(), self._not_before_ms)
         if checked.pop.is_orderly:
             revive_queue = ORDERLY_QUEUE
-        pop_time_ms = max(core.runtime.wall_ms(), self._not_before_ms)
+            queues = range(checked.topic.read_queue_count)
+            pop_time_ms = self._orders.new_time(
+                checked.topic.name, checked.group.name, queues, pop_time_ms
+            )
         result = PopResult(pop_time_ms, revive_queue)
         taken: list[_Taken] = []
         try:

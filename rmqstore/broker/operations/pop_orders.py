@@ -7,7 +7,7 @@ first message without an acknowledgement, so whatever is lost of the states, no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rmqstore.broker.metadata.shared_orders import SharedOrders
 from rmqstore.broker.operations.core import Core
@@ -61,6 +61,15 @@ class OrderlyPops:
         state = self._states.of(topic, group, queue)
         now_ms = self._core.runtime.wall_ms()
         return is_blocked(state, attempt_id, invisible_ms=invisible_ms, now_ms=now_ms)
+
+    def new_time(self, topic: str, group: str, queues: Iterable[int], now_ms: int) -> int:
+        """Return a time for a pop, *now_ms* or soon after: handles name a pop by its time, so none
+        of the last pops of *queues* has the same."""
+        states = (self._states.of(topic, group, queue) for queue in queues)
+        taken = {state.popped_ms for state in states if state is not None}
+        while now_ms in taken:
+            now_ms += 1
+        return now_ms
 
     def popped(
         self,
