@@ -259,7 +259,8 @@ async def test_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None:
 
 
 SERVICES = [
-    RequestCode.POP_MESSAGE,
+    RequestCode.POP_ROLLBACK,
+    RequestCode.POP_LITE_MESSAGE,
 ]
 
 

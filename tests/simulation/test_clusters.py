@@ -158,7 +158,8 @@ SABOTAGE = {
     "a replica joins the set before it has the topics": Sabotage(
         ((Replica, "waits_for_admission", property(lambda _: False, lambda *_: None)),),
         "was acknowledged as on all members",
-        333,
+        42,
+        faults=replace(sim.Faults.none(), one_way=4, crash=3, cut=3, mean_gap_ms=600),
     ),
     "a master stays registered when its lease has ended": Sabotage(
         ((announcer, "announced_id", lambda role, **_: role.registered_id if role.name else None),),
@@ -166,7 +167,7 @@ SABOTAGE = {
         faults=replace(sim.Faults.none(), isolation=1, mean_gap_ms=1500),
     ),
     "the registration of a former master takes the place of a later one": Sabotage(
-        ((RouteTable, "_refuse", lambda *_, **__: None),), "nameserver", 14
+        ((RouteTable, "_refuse", lambda *_, **__: None),), "nameserver", 32
     ),
     "a send is acknowledged after the lease has ended": Sabotage(
         ((Lease, "is_held", lambda *_: True), (Lease, "end_ms", property(lambda _: None))),
@@ -191,7 +192,7 @@ SABOTAGE = {
         ((Deletions, "holds", lambda *_: False),), "was recalled, and is delivered"
     ),
     "a message that waited for copies in vain is acknowledged to its client": Sabotage(
-        ((SendOperation, "_unacknowledged", _acknowledge_anyway),), "was acknowledged at offset", 7
+        ((SendOperation, "_unacknowledged", _acknowledge_anyway),), "was acknowledged at offset", 41
     ),
 }
 
