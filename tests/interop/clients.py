@@ -15,16 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from rmqstore.broker.metadata.topics import TEMPLATE_TOPIC
 from rmqstore.broker.node import Broker
 from rmqstore.config import NameserverConfig
 from rmqstore.nameserver.server import Nameserver
 from rmqstore.net.addresses import format_address
 from rmqstore.net.tls import TlsClient, TlsServer
+from rmqstore.remoting.client import RemotingClient
+from rmqstore.remoting.codes import RequestCode, ResponseCode
+from rmqstore.remoting.frames import Frame
+from rmqstore.remoting.headers.routes import GetRouteInfoRequestHeader
 from tests.support import java
 from tests.support.brokers import broker_config
 from tests.support.java_broker import java_side
 from tests.support.our_group import OurGroup
 from tests.support.releases import BEFORE
+from tests.support.waiting import until
 
 RETRYING: Mapping[str, object] = {
     "messageDelayLevel": "1s 1s 1s",
@@ -103,7 +109,16 @@ async def _play_over_java(program: Program, release: str, root: Path) -> dict[st
             transactionTimeOut=_DELAY_MS,
             transactionCheckInterval=_DELAY_MS,
         )
+        async with RemotingClient() as client:
+            await until(lambda: _has_route(client, address), "the broker has registered")
         return await _run(program, address)
+
+
+async def _has_route(client: RemotingClient, nameserver: str) -> bool:
+    """Return whether topics can be made by messages."""
+    header = GetRouteInfoRequestHeader(topic=TEMPLATE_TOPIC)
+    request = Frame.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.to_fields())
+    return (await client.call(nameserver, request, 5.0)).code == ResponseCode.SUCCESS
 
 
 async def _run(program: Program, nameserver: str) -> dict[str, Any]:

@@ -174,7 +174,7 @@ class ReferenceBoard:
         return math.inf if needs_itself_only and not rule["is_flushed"] else end
 
     def evaluate(self) -> None:
-        if self.is_frozen:
+        if self.is_frozen or (self.rule["is_gated"] and not self.has_lease()):
             return
         self.bound = max(self.bound, self.end_to_confirm())
         self.waits = self.waiting
