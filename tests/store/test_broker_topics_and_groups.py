@@ -282,7 +282,7 @@ def test_progress_of_a_group_in_each_queue_that_it_reads(core: Core) -> None:
     queues = asyncio.run(GroupOperations(core).stats("G")).queues
     assert queues == {
         QueueName("T", "broker-a", 0): QueueProgress(1, 1, 1, core.record().store_timestamp),
-        QueueName("T", "broker-a", 1): QueueProgress(1, 2**63 - 1, 0, 0),
+        QueueName("T", "broker-a", 1): QueueProgress(1, 2**63 - 1, 2**63 - 1, 0),
         QueueName("T", "broker-a", 2): QueueProgress(),
     }
 
