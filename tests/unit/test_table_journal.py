@@ -85,7 +85,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self.is_full = False
+        self.is_full = self.refuses_appends = False
         self.states: list[tuple[dict[str, bytes], frozenset[str]]] = []
         self.kept: set[str] = set()
         """What each state that follows must have."""
@@ -110,9 +110,9 @@ class Disk:
     def append(self, name: str, data: bytes) -> None:
         for size in range(0, len(data), 7):
             self.note(**{name: self.files[name] + data[:size]})
-        if self.is_full:
+        if self.is_full or self.refuses_appends:
             self.files[name] += data[: len(data) // 2]
-        self._refuse()
+            raise OSError(errno.ENOSPC, "no room")
         self.files[name] += data
         self.note()
 
@@ -280,6 +280,29 @@ def test_a_full_disk_keeps_the_journal_whose_changes_the_file_lacks(disk: Disk) 
     owner.write_behind()
     assert TopicTable.load(disk).topics.keys() == set("ab")
     assert b'"b"' in disk.files["config/topics.json"]
+
+
+def test_a_change_that_fails_while_the_file_is_written_is_kept_by_the_next_save(
+    disk: Disk,
+) -> None:
+    owner = Owner(disk)
+    for name in "ab":
+        owner.set(name)
+
+    async def story() -> None:
+        tasks = owner.process.runtime.tasks("file")
+        tasks.start(owner.file.write_behind(), name="file")
+        while b'"has"' not in disk.files["config/topics.journal"]:
+            await owner.process.runtime.sleep(0.0001)
+        disk.refuses_appends = True
+        owner.topics.set(TopicConfig("c"))
+        with pytest.raises(DiskError, match="no room"):
+            await owner.file.save()
+        await tasks.join()
+        await owner.file.save()
+
+    owner.process.run(story())
+    assert TopicTable.load(disk).topics.keys() == set("abc")
 
 
 def test_a_journal_that_a_killed_process_left_is_taken_into_the_file(disk: Disk) -> None:

@@ -70,6 +70,7 @@ class Metadata(SharedTables):
         """Saves in progress; the files are whole at the close."""
         self._has_filters = False
         """Whether there was an expression of a consumer group, so that its file is kept."""
+        self._closing = self._runtime.event()
         self._behind: set[str] = set()
         """The tables whose files cannot be brought up to their journals, which is reported once."""
         self._is_open = False
@@ -108,7 +109,7 @@ class Metadata(SharedTables):
         await self._runtime.on_disk(lambda: self._load(root, small))
         tables.add_system(self._rules.all(), group_rules.PREDEFINED)
         self._saving.start(self._save_regularly(), name="saving of offsets")
-        self._saving.start(self._write_behind(), name="saving of topics and groups")
+        self._begun.start(self._write_behind(), name="saving of topics and groups")
         self._is_open = True
 
     def _load(self, root: Folder, small: Sequence[SharedTable]) -> None:
@@ -132,6 +133,7 @@ class Metadata(SharedTables):
         if not self._is_open:
             return
         self._is_open = False
+        self._closing.set()
         await self._saving.close()
         await self._begun.join()
         self._changes_id = ""
@@ -206,13 +208,14 @@ class Metadata(SharedTables):
             await self.failure_of(*self._regular(), *unsaved)
 
     async def _write_behind(self) -> None:
-        """Brings the files of large tables up to their journals, for RocketMQ to read."""
+        """Brings the files of large tables up to their journals, for RocketMQ to read. It ends by
+        itself: the thread that writes a file would go on beside the last save."""
         runtime = self._runtime
-        while True:
+        while not self._closing.is_set:
             began_ms = runtime.now_ms()
             await self._bring_up_files()
             took_s = (runtime.now_ms() - began_ms) / 1000
-            await runtime.sleep(max(_BEHIND_S, took_s * _BEHIND_PAUSES))
+            await self._closing.wait(max(_BEHIND_S, took_s * _BEHIND_PAUSES))
 
     async def _bring_up_files(self) -> None:
         for name, file in self._large.items():

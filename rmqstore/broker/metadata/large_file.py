@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rmqstore.broker.metadata.shared_table import LargeTable
 from rmqstore.net.runtime import Runtime
 from rmqstore.store.folder import FolderLike
@@ -53,16 +56,15 @@ class LargeTableFile:
     async def _append(self) -> None:
         covered, change = self._requested, self._table.change_to_save()
         if change is not None:
-            self.has_failed = True
-            await self._runtime.on_disk(lambda: self._file.append(change))
+            with self._replaced_unless_done():
+                await self._runtime.on_disk(lambda: self._file.append(change))
         self._done, self.has_failed = covered, False
 
     async def _write(self) -> None:
         """Writes the file, while changes wait."""
         covered, file = self._requested, self._file
         whole, has = self._table.whole_to_save(), file.change_count
-        self.has_failed, is_done = True, False
-        try:
+        with self._replaced_unless_done():
             content = await self._runtime.in_thread(lambda: whole.to_json().encode())
 
             def replace() -> None:
@@ -71,12 +73,18 @@ class LargeTableFile:
                 file.restart(content, has=has)
 
             await self._runtime.on_disk(replace)
-            is_done = True
-        finally:
-            if not is_done:
-                # What was taken to be saved is in no change.
-                self._table.is_replaced = True
         self._is_own, self._done, self.has_failed = True, covered, False
+
+    @contextmanager
+    def _replaced_unless_done(self) -> Iterator[None]:
+        """Have the table written whole by the next save, unless the block succeeds: what was taken
+        from it to be saved is in no later change."""
+        self.has_failed = True
+        try:
+            yield
+        except BaseException:
+            self._table.is_replaced = True
+            raise
 
     async def write_behind(self) -> None:
         """Bring the file up to the journal, while changes go on. Raises DiskError."""

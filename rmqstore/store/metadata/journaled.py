@@ -47,7 +47,8 @@ T = TypeVar("T", bound=JournaledTable)
 
 
 class JournaledFile(Generic[T]):
-    """The file of one table below *root*, and its journal. One thread at a time may use it."""
+    """The file of one table below *root*, and its journal. One thread at a time may use it, but for
+    `write`, beside which changes may be appended."""
 
     def __init__(self, root: FolderLike, table_type: type[T]) -> None:
         self._folder = folder_at(root)
