@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from pathlib import Path
@@ -89,10 +88,10 @@ async def test_waiting_messages_are_delivered_once_by_java_and_by_us(
                 answer = await client.call(address, request, 10.0)
                 return int(answer.ext_fields.get("offset", "0"))
 
-            for _ in range(300):
-                if await end() >= 5:
-                    break
-                await asyncio.sleep(0.1)
+            async def are_delivered() -> bool:
+                return await end() >= 5
+
+            await until(are_delivered, "Java delivers what is due", timeout=30)
             # A broker of Java that is killed before its next check point delivers again.
             over_ms = began_ms + 1000 * (DELETED_S + 1)
             check = root / "config" / "timercheck"

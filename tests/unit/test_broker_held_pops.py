@@ -14,57 +14,31 @@ from rmqstore.errors import CorruptionError
 from rmqstore.sim.virtual_loop import VirtualLoop
 from tests.support.model_peer import ModelPeer
 from tests.support.virtual import VirtualProcess
+from tests.support.watched_log import RECORD_SIZE, WatchedLog
 
-DESCRIPTOR = 7
 ANY = ("T@g", -1)
 
 
-class Log:
-    """A store with the topics of its records, and the watch of its log."""
+class Log(WatchedLog):
+    """A store with the topics of its records."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-        self._armed_at: int | None = None
-        self.watchers = self
-        self.closed = False
+        super().__init__(loop, dispatched_offset=RECORD_SIZE)
         self.topics: list[str] = []
         self.is_damaged = False
         self.scanned: list[str] = []
 
-    @property
-    def dispatched_offset(self) -> int:
-        return 100 * (1 + len(self.topics))
-
-    def put(self, topic: str) -> None:
-        """Add a message of a topic."""
-        self.topics.append(topic)
-        if self._armed_at is not None and self.dispatched_offset > self._armed_at:
-            self._armed_at = None
-            self._loop.readable(DESCRIPTOR)
+    def put(self, *topics: str) -> None:
+        """Add messages of these topics."""
+        self.topics += topics
+        self.add_records(len(topics))
 
     def scan_log(self, since: int, end: int, *, check_crc: bool) -> Iterator[Any]:
         if self.is_damaged:
             raise CorruptionError("a bad record")
-        for topic in self.topics[since // 100 - 1 : end // 100 - 1]:
+        for topic in self.topics[since // RECORD_SIZE - 1 : end // RECORD_SIZE - 1]:
             self.scanned.append(topic)
             yield SimpleNamespace(topic=topic, properties_text="")
-
-    def subscribe(self, event: str) -> Log:
-        assert event == "dispatched"
-        return self
-
-    def fileno(self) -> int:
-        return DESCRIPTOR
-
-    def arm(self, seen: int) -> bool:
-        self._armed_at = seen
-        return self.dispatched_offset > seen
-
-    def clear(self) -> None:
-        self._armed_at = None
-
-    def close(self) -> None:
-        self._armed_at = None
 
 
 class Pops:
@@ -175,9 +149,7 @@ def test_every_key_is_looked_at_where_the_records_are_not(kind: str) -> None:
     pops.hold("a")
     pops.pass_ms(20)
     pops.log.is_damaged = kind == "damaged"
-    if kind == "many":
-        pops.log.topics += ["U"] * 20_000
-    pops.log.put("T")
+    pops.log.put(*["U"] * (20_000 if kind == "many" else 0), "T")
     pops.pass_ms(20)
     assert pops.answered == [("a", "found")]
 

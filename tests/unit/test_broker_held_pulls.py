@@ -9,48 +9,23 @@ from rmqstore.broker.holds import Hold, Queue
 from rmqstore.sim.virtual_loop import VirtualLoop
 from tests.support.model_peer import ModelPeer
 from tests.support.virtual import VirtualProcess
+from tests.support.watched_log import WatchedLog
 
-DESCRIPTOR = 7
 
-
-class Log:
-    """A store whose queues grow, and the watch of its log."""
+class Log(WatchedLog):
+    """A store whose queues grow."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-        self._armed_at: int | None = None
-        self.watchers = self
-        self.closed = False
-        self.dispatched_offset = 0
+        super().__init__(loop)
         self.ends: dict[Queue, int] = {}
 
     def grow(self, number: int = 0) -> None:
         """Add a message to a queue."""
         self.ends["T", number] = self.end_of(("T", number)) + 1
-        self.dispatched_offset += 100
-        if self._armed_at is not None and self.dispatched_offset > self._armed_at:
-            self._armed_at = None
-            self._loop.readable(DESCRIPTOR)
+        self.add_records()
 
     def end_of(self, queue: Queue) -> int:
         return self.ends.get(queue, 0)
-
-    def subscribe(self, event: str) -> Log:
-        assert event == "dispatched"
-        return self
-
-    def fileno(self) -> int:
-        return DESCRIPTOR
-
-    def arm(self, seen: int) -> bool:
-        self._armed_at = seen
-        return self.dispatched_offset > seen
-
-    def clear(self) -> None:
-        self._armed_at = None
-
-    def close(self) -> None:
-        self._armed_at = None
 
 
 class Pulls:

@@ -1,4 +1,4 @@
-"""The locks of pops: one pop of a group has a queue, and one that was turned away is told of it."""
+"""The locks of pops: one pop of a group has a queue, and others learn of its release."""
 
 from __future__ import annotations
 
